@@ -15,6 +15,7 @@ as_root_and_as_user! {
     snippets_are_run_as_readme_says,
     workflows_are_run_as_readme_says,
     what_is_measured_is_what_its_page_says,
+    volumes_and_caches_work_as_their_page_says,
 }
 
 fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) {
@@ -162,6 +163,21 @@ fn workflows_are_run_as_readme_says(world: &World) {
         }
     }
     assert_eq!(world.read("notes.md"), "notes\n");
+}
+
+fn volumes_and_caches_work_as_their_page_says(world: &World) {
+    let page = include_str!("../../docs/volumes.md");
+    let blocks =
+        page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
+    let commands: Vec<_> = blocks.flat_map(str::lines).collect();
+    assert!(commands.len() > 12, "{commands:?}");
+    for command in commands {
+        let outcome = run_documented(world, command);
+        outcome.succeeds();
+        if command == "stockade volume ls" {
+            assert!(outcome.stdout.contains("data") && outcome.stdout.contains("box"), "{outcome}");
+        }
+    }
 }
 
 fn what_is_measured_is_what_its_page_says(world: &World) {

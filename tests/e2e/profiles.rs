@@ -10,6 +10,7 @@ as_root_and_as_user! {
     what_is_outside_of_the_project_needs_consent_by_name,
     a_file_that_others_could_have_written_is_refused,
     a_sandbox_cannot_change_what_is_trusted,
+    caches_volumes_and_limits_of_a_profile_apply_to_both_commands,
 }
 
 /// The user's own file.
@@ -92,6 +93,8 @@ fn what_is_outside_of_the_project_needs_consent_by_name(world: &World) {
         (format!("mount = ['{mount}']"), "--accept-mount", mount.as_str()),
         ("mount = ['src:/sources']".to_owned(), "--accept-mount", "src:/sources"),
         ("mount = ['link:/data:ro']".to_owned(), "--accept-mount", "link:/data:ro"),
+        ("volume = ['data:/data']".to_owned(), "--accept-volume", "data:/data"),
+        ("tools = ['node']".to_owned(), "--accept-tools", "node"),
         ("env = ['MINE']".to_owned(), "--accept-env", "MINE"),
         ("secret = ['TOKEN@example.com']".to_owned(), "--accept-secret", "TOKEN@example.com"),
     ] {
@@ -144,4 +147,28 @@ fn a_sandbox_cannot_change_what_is_trusted(world: &World) {
     let ignored = world.run(&["--discard"], &["sh", "-c", "echo $WHICH"]);
     assert_eq!(ignored.succeeds().stdout, "\n");
     assert!(ignored.stderr.contains("has changed since it was trusted"), "{ignored}");
+}
+
+fn caches_volumes_and_limits_of_a_profile_apply_to_both_commands(world: &World) {
+    configure(
+        world,
+        "default = 'p'\n[profile.p]\ncache = ['pip']\nvolume = ['data:/data']\n\
+         [profile.p.limits]\ntimeout = '2s'\n",
+    );
+    let script = "echo kept > /data/file; echo kept > $PIP_CACHE_DIR/file";
+    world.run(&["--discard"], &["sh", "-c", script]).succeeds();
+    let made = world.stockade(&["create", "--workspace", "."]).finish();
+    let id = made.succeeds().stdout.trim().to_owned();
+    let exec = |flags: &[&str], script: &str| {
+        let command = ["--", "sh", "-c", script];
+        world.stockade(&[&["exec", &id], flags, &command[..]].concat()).finish()
+    };
+    let seen = exec(&[], "cat /data/file $PIP_CACHE_DIR/file");
+    assert_eq!(seen.succeeds().stdout, "kept\nkept\n", "{seen}");
+    exec(&[], "sleep 60").ends_with(124);
+    exec(&["--timeout", "none"], "sleep 3").succeeds();
+    world.stockade(&["kill", &id]).finish().succeeds();
+    configure(world, "[profile.p]\nvolume = ['/etc:/x']\n");
+    let outcome = world.run(&["--discard"], &["true"]);
+    assert!(outcome.is_refused().stderr.contains("belongs to `mount`"), "{outcome}");
 }

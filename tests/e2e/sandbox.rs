@@ -281,6 +281,30 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
     assert!(outcome.stderr.contains("did you mean `command`"), "{outcome}");
 }
 
+fn volumes_are_named_or_paths_that_the_server_allows(world: &World) {
+    let volume = "volumes={[{ host: \"data\", container: \"/data\", readonly: false }]}";
+    let write = script(world, "write", "echo kept > /data/file; echo '{}'", volume);
+    let up = |file: &str, run: &str| {
+        // The server takes the variable from the command that starts it.
+        let call = world.stockade(&["up", file, "--run-id", run]);
+        call.env("STOCKADE_HOST_PATHS", "/usr/share").finish()
+    };
+    up(&write, "write").succeeds();
+    let read_only = "volumes={[{ host: \"data\", container: \"/data\" }]}";
+    let read = "grep -q kept /data/file && ! touch /data/new 2>/dev/null && echo '{}'";
+    let read = script(world, "read", read, read_only);
+    up(&read, "read").succeeds();
+    let listed = "volumes={[{ host: \"/usr/share\", container: \"/data\" }]}";
+    up(&script(world, "listed", "test -d /data && echo '{}'", listed), "listed").succeeds();
+    let other = "volumes={[{ host: \"/usr/lib\", container: \"/data\" }]}";
+    up(&script(world, "other", "echo '{}'", other), "other").ends_with(1);
+    let error = inspect(world, "other")["run"]["error"].clone();
+    assert_eq!(error["code"], "INVALID_INPUT", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("STOCKADE_HOST_PATHS"), "{error}");
+    let seen = world.run(&["--discard", "-v", "data:/data"], &["cat", "/data/file"]);
+    assert_eq!(seen.succeeds().stdout, "kept\n");
+}
+
 /// Hostile content of the result directory never reaches the host.
 fn hostile_results_are_refused(world: &World) {
     let manifest = |text: &str| format!("printf '%s' '{text}' > /result/README.md");
@@ -470,6 +494,7 @@ as_root_and_as_user![
     a_decision_that_cannot_be_carried_out_can_be_taken_again,
     what_host_tools_run_by_themselves_is_not_accepted_by_default,
     what_cannot_be_had_is_refused_by_name,
+    volumes_are_named_or_paths_that_the_server_allows,
     hostile_results_are_refused,
     nothing_is_executed_twice_when_the_server_is_killed,
     a_sandbox_ends_with_its_time_and_with_its_run,

@@ -59,8 +59,9 @@ pub use network::{ChangeNetwork, Network, NetworkStatus};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{
-    CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction, KillSandbox, ListSandboxes,
-    Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser, SelectedRuntime,
+    CacheMount, CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction, KillSandbox,
+    ListSandboxes, Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser, SelectedRuntime,
+    VolumeMount,
 };
 pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use secrets::{SecretStatus, SecretValue, SetSecrets};

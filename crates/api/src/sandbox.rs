@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use stockade_core::bytes::{Bytes, optional_path};
-use stockade_core::sandbox::{BestEffort, HostMount, Limits, Workspace};
-use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State, Time};
+use stockade_core::bytes::{Bytes, optional_path, path};
+use stockade_core::sandbox::{self, BestEffort, HostMount, Limits, Workspace};
+use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State, Time, VolumeName};
 
 use crate::ById;
 use crate::network::{Network, NetworkStatus};
@@ -28,6 +28,12 @@ pub struct CreateSandbox {
     pub workspace: Option<Workspace>,
     /// Host files and directories that are bind-mounted.
     pub mounts: Vec<HostMount>,
+    /// Volumes of the owner that are mounted. Missing ones are created.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
+    /// Caches of the owner that are mounted. Missing ones are created.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheMount>,
     /// The environment of every command. Stored in the sandbox's record, so it must not contain
     /// secrets.
     pub environment: BTreeMap<String, Bytes>,
@@ -46,6 +52,9 @@ pub struct CreateSandbox {
     /// the command sets its own limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_limit_bytes: Option<u64>,
+    /// After how many seconds each command is ended, unless the command sets its own limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_timeout_seconds: Option<f64>,
     /// The access rules; everything is allowed when empty. Each is parsed separately, so that an
     /// error contains the index of the rule.
     pub access_rules: Vec<serde_json::Value>,
@@ -97,6 +106,54 @@ pub struct SelectedRuntime {
     pub requested_runtime: Option<String>,
     /// The runtime that would hold the sandbox.
     pub runtime: String,
+}
+
+/// A volume of the owner that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VolumeMount {
+    /// Its name.
+    pub name: VolumeName,
+    /// The mount point inside.
+    #[serde(with = "path")]
+    pub inside: PathBuf,
+    /// Whether the sandbox cannot change it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// The directory or file in it that is mounted instead of the whole. It must exist, and no link
+    /// may lead to it.
+    #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    pub sub_path: Option<PathBuf>,
+}
+
+impl VolumeMount {
+    /// The mount for the runtime, of a volume of this owner.
+    pub fn of(&self, owner: &OwnerId) -> sandbox::VolumeMount {
+        let Self { name, inside, read_only, sub_path } = self.clone();
+        sandbox::VolumeMount { owner: owner.clone(), name, inside, writable: !read_only, sub_path }
+    }
+}
+
+/// A cache of the owner that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CacheMount {
+    /// The tool whose cache it is, such as `npm`, or any name with a path inside.
+    pub name: VolumeName,
+    /// The project whose cache it is. Without one, all sandboxes of the owner that name none share it.
+    #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    pub project: Option<PathBuf>,
+    /// The mount point, for a name that is no tool.
+    #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    pub inside: Option<PathBuf>,
+}
+
+impl CacheMount {
+    /// The mount for the runtime, of a cache of this owner.
+    pub fn of(&self, owner: &OwnerId) -> sandbox::CacheMount {
+        let Self { name, project, inside } = self.clone();
+        sandbox::CacheMount { owner: owner.clone(), name, project, inside }
+    }
 }
 
 /// When a sandbox expires. In JSON: absent, `null` for never, or a number of seconds.
@@ -210,6 +267,12 @@ pub struct Sandbox {
     /// The host directory that it sees copy-on-write, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
+    /// The volumes that it mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
+    /// The caches that it mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheMount>,
     /// The project for which it was created, if one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<PathBuf>,

@@ -241,6 +241,11 @@ impl DataDir {
         self.subdirectory("images")
     }
 
+    /// The directory of the volumes of all owners.
+    pub fn volumes(&self) -> Result<Dir, Error> {
+        self.subdirectory("volumes")
+    }
+
     /// The directory of the records of trusted project files.
     pub fn trust(&self) -> Result<Dir, Error> {
         self.subdirectory("trust")

@@ -15,9 +15,11 @@ pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
+pub mod volume;
 pub mod workflow;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -195,6 +197,12 @@ pub enum Command {
     /// Terminate failed and stopped sandboxes
     #[command(after_help = examples::PRUNE)]
     Prune(Prune),
+    /// Create, list and remove volumes: named directories that outlive sandboxes
+    #[command(after_help = examples::VOLUME)]
+    Volume(volume::Volume),
+    /// List and remove the caches of tools
+    #[command(after_help = examples::CACHE)]
+    Cache(volume::Cache),
     /// Run tools in a sandbox
     #[command(after_help = examples::TOOL)]
     Tool(Tool),
@@ -289,14 +297,23 @@ pub struct Trust {
     /// Accept this mount of the file, as it is written there. Can be repeated
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub accept_mount: Vec<String>,
+    /// Accept this volume of the file. Can be repeated
+    #[arg(long, value_name = "NAME:PATH[:ro]")]
+    pub accept_volume: Vec<String>,
+    /// Accept that commands see this toolchain of your home directory. Can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub accept_tools: Vec<String>,
     /// Accept that commands use this secret, as it is written in the file. Can be repeated
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
     pub accept_secret: Vec<String>,
     /// Accept that commands see this environment variable of yours. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub accept_env: Vec<String>,
+    /// Decide about the project's devcontainer.json instead, or the one of this name if there are several
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub devcontainer: Option<String>,
     /// Stop trusting the file
-    #[arg(long, conflicts_with_all = ["accept_mount", "accept_secret", "accept_env"])]
+    #[arg(long, conflicts_with_all = ["accept_mount", "accept_volume", "accept_tools", "accept_secret", "accept_env"])]
     pub remove: bool,
 }
 
@@ -359,6 +376,9 @@ pub struct Run {
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
+    /// Where the project is visible, if not at its own path.
+    #[arg(skip)]
+    pub inside: Option<PathBuf>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -544,6 +564,8 @@ impl Command {
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Secret(secret) => secret.what.wants_json(),
+            Self::Volume(volume) => volume.wants_json(),
+            Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,

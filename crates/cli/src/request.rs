@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 mod tools;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -12,11 +13,15 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
+use stockade_api::{CacheMount, VolumeMount};
 use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Target};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
 use stockade_core::{Bytes, Code, OrNone, Problem};
 
 use crate::args::sandbox_flags::{Network, Pair, SandboxFlags};
+pub(crate) use crate::request::volumes::{
+    Mount, check_cache, check_volume, has_keys as has_mount_keys, volume as read_volume,
+};
 use crate::variables;
 
 /// More processes than a kernel has ids for, for `--pids none`.
@@ -29,6 +34,8 @@ pub(crate) struct SandboxRequest {
     /// path, or an image by its name.
     pub(crate) root: Root,
     pub(crate) mounts: Vec<HostMount>,
+    pub(crate) volumes: Vec<VolumeMount>,
+    pub(crate) caches: Vec<CacheMount>,
     pub(crate) environment: BTreeMap<String, Bytes>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) user: Option<User>,
@@ -44,13 +51,14 @@ pub(crate) struct SandboxRequest {
 
 impl SandboxRequest {
     /// Parses the flags of a sandbox with this workspace, for a caller whose directory is
-    /// `current`.
+    /// `current`, in this project.
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for a flag with invalid syntax.
     pub(crate) fn read(
         flags: &SandboxFlags,
         workspace: Option<&Workspace>,
+        project: Option<&Path>,
         current: &Path,
     ) -> Result<Self, Problem> {
         let label = |Pair(name, value): &Pair| (name.clone(), value.clone());
@@ -58,15 +66,31 @@ impl SandboxRequest {
         let tools = tools::find(&flags.tools, home.as_deref(), std::env::var_os("PATH"))?;
         let shown = tools.variables.into_iter().map(|(name, value)| (name, value.into()));
         let mut environment: BTreeMap<String, Bytes> = shown.collect();
+        let caches: Vec<_> = flags
+            .cache
+            .iter()
+            .map(|text| volumes::cache(text, project))
+            .collect::<Result<_, _>>()?;
+        for tool in caches.iter().filter(|cache| cache.inside.is_none()) {
+            let variables = tool_of(tool).map_or(&[][..], |tool| tool.variables).iter();
+            environment
+                .extend(variables.map(|(name, value)| ((*name).to_owned(), (*value).into())));
+        }
         environment.extend(variables::read(&flags.variables)?);
+        let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
+        let mounted = flags.mount.iter().map(|text| read_mount(text, current));
+        for one in mounted.chain(flags.volume.iter().map(|text| volumes::volume(text, current))) {
+            match one? {
+                Mount::Host(mount) => mounts.push(mount),
+                Mount::Volume(volume) => volumes.push(volume),
+            }
+        }
+        mounts.extend(tools.mounts);
         Ok(Self {
             root: flags.image.as_deref().map_or(Root::Host, |image| root(image, current)),
-            mounts: flags
-                .mount
-                .iter()
-                .map(|text| mount(text, current))
-                .chain(tools.mounts.into_iter().map(Ok))
-                .collect::<Result<_, _>>()?,
+            mounts,
+            volumes,
+            caches,
             environment,
             labels: flags.label.iter().map(label).collect(),
             user: flags.user.map(|id| User { user: id.user, group: id.group }),
@@ -156,6 +180,17 @@ pub(crate) fn split_mount(argument: &OsStr) -> Option<(PathBuf, OsString)> {
     Some((OsString::from_vec(host.to_vec()).into(), OsString::from_vec(rest.to_vec())))
 }
 
+/// `--mount`, in its two forms.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for an invalid argument, or a path of the host that does not exist.
+pub(crate) fn read_mount(argument: &OsStr, current: &Path) -> Result<Mount, Problem> {
+    match volumes::has_keys(argument) {
+        true => volumes::with_keys(argument, current),
+        false => mount(argument, current).map(Mount::Host),
+    }
+}
+
 /// `--mount HOST:PATH[:ro|:rw]`.
 fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
     let refused = |why: &str| {
@@ -171,8 +206,22 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         None => (bytes.strip_suffix(b":rw").unwrap_or(bytes), true),
     };
     let inside = PathBuf::from(OsString::from_vec(bytes.to_vec()));
+    host_mount("--mount", argument, &host, inside, writable, current)
+}
+
+/// The mount of a path of the host, as an argument of `flag` names it.
+fn host_mount(
+    flag: &str,
+    argument: &OsStr,
+    host: &Path,
+    inside: PathBuf,
+    writable: bool,
+    current: &Path,
+) -> Result<HostMount, Problem> {
     if inside == Path::new("/") {
-        return Err(refused("the root cannot be a mount point").remedied_by("--image DIR"));
+        let shown = argument.to_string_lossy();
+        let message = format!("`{flag} {shown}`: the root cannot be a mount point");
+        return Err(Problem::new(Code::InvalidInput, message).remedied_by("--image DIR"));
     }
     let host = current.join(host);
     // This check comes before anything is created. Whether the path may be mounted is decided
@@ -188,6 +237,11 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         );
     }
     Ok(HostMount { host, inside, writable })
+}
+
+/// The tool of a cache.
+fn tool_of(cache: &CacheMount) -> Option<&'static stockade_core::cache::Tool> {
+    stockade_core::cache::tool(cache.name.as_str())
 }
 
 /// The working directory of commands: `cwd`, relative to the directory in which they would start

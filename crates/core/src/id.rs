@@ -11,6 +11,9 @@ const LENGTH: usize = 63;
 /// The longest name from another system, in bytes.
 const FOREIGN_LENGTH: usize = 200;
 
+/// The longest name of a volume. With the suffixes that Stockade adds it is still a file name.
+const VOLUME_LENGTH: usize = 128;
+
 /// A text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
@@ -19,6 +22,11 @@ pub enum InvalidId {
         "{0:?} is not a valid id: use up to {LENGTH} lower-case letters, digits and inner hyphens"
     )]
     Label(String),
+    /// It is not the name of a volume.
+    #[error(
+        "{0:?} is not a valid name of a volume: use up to {VOLUME_LENGTH} letters, digits, `_`, `.` and `-`, starting with a letter or digit"
+    )]
+    Volume(String),
     /// It is not a valid name from another system.
     #[error(
         "{0:?} is not a valid name: use up to {FOREIGN_LENGTH} bytes of text without control characters"
@@ -37,6 +45,14 @@ fn label(text: String) -> Result<String, InvalidId> {
 fn foreign(text: String) -> Result<String, InvalidId> {
     let fits = (1..=FOREIGN_LENGTH).contains(&text.len()) && !text.chars().any(char::is_control);
     if fits { Ok(text) } else { Err(InvalidId::Foreign(text)) }
+}
+
+/// The names that Docker accepts for volumes.
+fn volume(text: String) -> Result<String, InvalidId> {
+    let fits = (1..=VOLUME_LENGTH).contains(&text.len())
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    if fits { Ok(text) } else { Err(InvalidId::Volume(text)) }
 }
 
 macro_rules! id {
@@ -100,6 +116,12 @@ id!(
     label
 );
 id!(
+    /// Identifies a volume among those of its owner: 1 to 128 letters, digits, `_`, `.` and `-`,
+    /// starting with a letter or digit.
+    VolumeName,
+    volume
+);
+id!(
     /// Identifies the owner of a sandbox, byte by byte: `u1` is not `U1`. 1 to 200 bytes of text
     /// without control characters.
     OwnerId,
@@ -147,6 +169,16 @@ mod tests {
         assert_eq!(text, "\"build-1\"");
         assert_eq!(serde_json::from_str::<ExecId>(&text).unwrap(), id);
         assert!(serde_json::from_str::<ExecId>("\"../build\"").is_err());
+    }
+
+    #[test]
+    fn a_volume_has_a_name_that_is_no_path() {
+        for good in ["a", "0", "npm-cache", "A_b.c", &"x".repeat(128)] {
+            assert_eq!(VolumeName::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", ".", "..", ".a", "-a", "_a", "a/b", "a b", "ü", "a\0", &"x".repeat(129)] {
+            assert_eq!(VolumeName::new(bad), Err(InvalidId::Volume(bad.to_owned())));
+        }
     }
 
     #[test]

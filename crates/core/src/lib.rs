@@ -7,6 +7,7 @@
 pub mod access;
 pub mod address;
 pub mod bytes;
+pub mod cache;
 pub mod ending;
 mod error;
 pub mod event;
@@ -27,7 +28,7 @@ mod ttl;
 pub use bytes::Bytes;
 pub use ending::Ending;
 pub use error::{Code, Problem};
-pub use id::{ExecId, ExecutionId, OwnerId, SandboxId, SnapshotId};
+pub use id::{ExecId, ExecutionId, OwnerId, SandboxId, SnapshotId, VolumeName};
 pub use isolation::{Enforcement, Isolation, Level, LimitReport, WallReport};
 pub use lifecycle::{CannotTransition, Operation, State};
 pub use limits::BundleLimits;

@@ -37,6 +37,8 @@ pub enum Capability {
     Workspace,
     /// Bind mounts of files and directories of the host.
     HostMounts,
+    /// Volumes and caches of an owner.
+    Volumes,
     /// Access rules that bind the processes.
     AccessRules,
     /// A network with a policy, through listeners that another process serves.
@@ -159,6 +161,9 @@ const fn docker(capability: Capability) -> Support {
         Capability::AccessRules => {
             Support::No("the engine cannot restrict single paths of a container")
         }
+        Capability::Volumes => Support::No(
+            "an engine cannot show one volume to sandboxes with different owners of files",
+        ),
         Capability::Checkpoint => NO_MEMORY_IMAGE,
         _ => Support::Yes,
     }
@@ -166,11 +171,12 @@ const fn docker(capability: Capability) -> Support {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::HostRoot,
         Self::Images,
         Self::Workspace,
         Self::HostMounts,
+        Self::Volumes,
         Self::Snapshot,
         Self::Checkpoint,
         Self::Terminal,
@@ -198,6 +204,7 @@ impl Capability {
             Self::Checkpoint => "checkpoint",
             Self::Workspace => "workspace",
             Self::HostMounts => "host-mounts",
+            Self::Volumes => "volumes",
             Self::AccessRules => "access-rules",
             Self::Egress => "egress",
             Self::MemoryLimit => "memory-limit",
@@ -220,6 +227,7 @@ impl Capability {
             Self::Checkpoint => "storing the memory of processes",
             Self::Workspace => "a copy-on-write view of a directory (`--workspace`)",
             Self::HostMounts => "bind mounts (`--mount`)",
+            Self::Volumes => "named volumes and caches (`--volume`, `--cache`)",
             Self::AccessRules => "access rules that bind processes (`--access`)",
             Self::Egress => "a network with a policy (`--allow`)",
             Self::MemoryLimit => "a memory limit (`--memory`)",

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Rules;
 use crate::bytes::{Bytes, optional_path, path};
-use crate::id::SnapshotId;
+use crate::id::{OwnerId, SnapshotId, VolumeName};
 use crate::network::Policy;
 
 /// All properties of a sandbox that are decided before it exists.
@@ -23,6 +23,12 @@ pub struct SandboxSpec {
     pub workspace: Option<Workspace>,
     /// Host directories and files that are bind-mounted.
     pub mounts: Vec<HostMount>,
+    /// Volumes of an owner that are mounted. Missing ones are created.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
+    /// Caches of an owner that are mounted. Missing ones are created.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheMount>,
     /// The environment of every command, before the command's own additions.
     pub environment: BTreeMap<String, Bytes>,
     /// The default user of commands; the runtime's ordinary user when absent.
@@ -87,6 +93,41 @@ pub struct HostMount {
     pub inside: PathBuf,
     /// Whether the sandbox may change it, on the host itself.
     pub writable: bool,
+}
+
+/// A volume that is mounted: a directory of Stockade's own, which outlives every sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeMount {
+    /// Who owns it.
+    pub owner: OwnerId,
+    /// Its name among those of the owner.
+    pub name: VolumeName,
+    /// The mount point inside.
+    #[serde(with = "path")]
+    pub inside: PathBuf,
+    /// Whether the sandbox may change it.
+    pub writable: bool,
+    /// The directory or file in it that is mounted instead of the whole. It must exist, and no
+    /// link may lead to it.
+    #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    pub sub_path: Option<PathBuf>,
+}
+
+/// A cache that is mounted: a volume in which a tool keeps what it has downloaded or built.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheMount {
+    /// Who owns it.
+    pub owner: OwnerId,
+    /// The tool ([`crate::cache::TOOLS`]), or any name with a path inside.
+    pub name: VolumeName,
+    /// The project whose cache it is.
+    #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    pub project: Option<PathBuf>,
+    /// The mount point, for a name that is no tool.
+    #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    pub inside: Option<PathBuf>,
 }
 
 /// A user and a group inside.

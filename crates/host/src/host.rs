@@ -70,6 +70,7 @@ impl Host {
             agents: Some(data.join("agents.json")),
             // Only the owner of a service may allow host programs: in this file, and nowhere else.
             providers: service.as_ref().map(|_| data.join("providers.json")),
+            host_paths: sandboxes.as_ref().and_then(|settings| settings.host_paths.clone()),
             rust_workflows: Vec::new(),
         };
         let workflows = Runs::launch(Arc::clone(&store), options).await?;

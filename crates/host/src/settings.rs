@@ -1,6 +1,7 @@
 //! The settings of sandboxes from the environment of a server; `stockade serve --help` lists them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,10 +15,14 @@ pub(crate) struct Settings {
     pub(crate) idle: Duration,
     /// The size of the pool of unused sandboxes.
     pub(crate) pool: usize,
+    /// The directories of the host of which a `<Sandbox>` may mount what lies in them, if not all.
+    pub(crate) host_paths: Option<Vec<PathBuf>>,
     /// The options of the service.
     pub(crate) service: Options,
 }
 
+/// The variable of [`Settings::host_paths`].
+const HOST_PATHS: &str = "STOCKADE_HOST_PATHS";
 /// The default size of the pool.
 const POOL: usize = 64;
 /// The largest size.
@@ -45,7 +50,22 @@ impl Settings {
         }
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
         let service = Options { quotas, ..Options::from_environment(text)? };
-        Ok(Self { idle: Duration::from_secs(idle.into()), pool, service })
+        let host_paths = variable(HOST_PATHS).as_deref().map(host_paths).transpose()?;
+        Ok(Self { idle: Duration::from_secs(idle.into()), pool, host_paths, service })
+    }
+}
+
+/// A list of directories, separated as in `PATH`. An empty one allows nothing.
+fn host_paths(list: &OsStr) -> Result<Vec<PathBuf>, Problem> {
+    let paths = std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty());
+    let paths: Vec<_> = paths.collect();
+    match paths.iter().find(|path| !path.is_absolute()) {
+        None => Ok(paths),
+        Some(path) => {
+            let message = format!("{HOST_PATHS} has {}, which is not absolute", path.display());
+            Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by(format!("export {HOST_PATHS}=/srv/data")))
+        }
     }
 }
 
@@ -68,6 +88,15 @@ mod tests {
 
     fn settings(name: &'static str, value: &'static str) -> Result<Settings, Problem> {
         Settings::from_environment(|asked| (asked == name).then(|| value.into()))
+    }
+
+    #[test]
+    fn paths_of_the_host_are_a_list_of_absolute_ones() {
+        assert_eq!(settings("", "").unwrap().host_paths, None);
+        assert_eq!(settings(HOST_PATHS, "").unwrap().host_paths, Some(Vec::new()));
+        let two = settings(HOST_PATHS, "/a:/b").unwrap().host_paths;
+        assert_eq!(two, Some(vec!["/a".into(), "/b".into()]));
+        assert!(settings(HOST_PATHS, "/a:b").is_err());
     }
 
     #[test]

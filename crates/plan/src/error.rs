@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use stockade_core::SnapshotId;
 use stockade_core::sandbox::{LimitName, User};
+use stockade_core::{SnapshotId, VolumeName};
 
 /// Why a sandbox cannot be planned. Nothing was created.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +54,15 @@ pub enum Error {
     /// A mount point in the workspace is missing, and its creation would appear as a change.
     #[error("{} does not exist in the workspace", .0.display())]
     MissingInWorkspace(PathBuf),
+    /// Two mounts have the same mount point.
+    #[error("two mounts are at {}", .0.display())]
+    MountedTwice(PathBuf),
+    /// A cache is neither that of a tool nor has it a path.
+    #[error("there is no cache {0}, and it has no path inside")]
+    UnknownCache(VolumeName),
+    /// A volume cannot be used.
+    #[error(transparent)]
+    Volume(#[from] stockade_volume::Error),
     /// A name or value of an environment variable that no process can have.
     #[error("the environment variable {0:?} has an invalid name or value")]
     Variable(String),

@@ -39,3 +39,4 @@ pub use persistent::{LEASE, PersistentInput, TRUSTED_FILE};
 pub use programs::Programs;
 pub use request::{HOSTNAME, Request, check_command};
 pub use skeleton::GIT_CONFIGURATION;
+pub use stockade_volume::{Error as VolumeError, VOLUMES};

@@ -4,6 +4,7 @@
 mod links;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -26,6 +27,7 @@ use crate::error::Error;
 use crate::host_path::{HostPath, HostPaths};
 use crate::inside_path::{absolute, mount_point};
 use crate::limits::PROCESSES;
+use crate::request::volumes::OpenVolumes;
 
 /// The size of `/dev/shm` that every jail has.
 const SHARED_MEMORY_BYTES: u64 = 256 << 20;
@@ -46,6 +48,8 @@ pub struct Request {
     /// The sandbox's own user.
     pub(crate) own: User,
     mounts: Vec<(PathBuf, Mount)>,
+    /// The locks of the volumes among the mounts.
+    locks: Vec<OwnedFd>,
     access_mounts: Option<AccessMounts>,
     pub(crate) network: Network,
     processes: u64,
@@ -84,6 +88,8 @@ impl Request {
         let own = users.choose(spec.user, spec.workspace.as_ref())?;
         let names_host = spec.workspace.is_some()
             || !spec.mounts.is_empty()
+            || !spec.volumes.is_empty()
+            || !spec.caches.is_empty()
             || matches!(root, Root::Directory(_));
         // The mount table is read only if there are paths to compare.
         let paths = if names_host { Some(paths()?) } else { None };
@@ -99,6 +105,7 @@ impl Request {
             repository: None,
             own,
             mounts: Vec::new(),
+            locks: Vec::new(),
             access_mounts: access::access_mounts(&spec.access, own)?,
             network: if spec.network.is_some() { Network::Egress } else { Network::Off },
             processes: spec.limits.processes.unwrap_or(PROCESSES),
@@ -115,6 +122,7 @@ impl Request {
                 let shown = request.mount(mount, paths, &sockets)?;
                 request.mounts.push(shown);
             }
+            request.open_volumes(spec, paths)?;
         }
         for rule in spec.access.as_slice().unwrap_or_default() {
             links::refuse(Path::new(&rule.path), &|inside| request.host_path(inside))?;
@@ -139,6 +147,16 @@ impl Request {
             self.repository = Some(paths.open(common_dir)?);
         }
         self.workspace = Some((workspace.inside.clone(), host));
+        Ok(())
+    }
+
+    fn open_volumes(&mut self, spec: &SandboxSpec, paths: &HostPaths) -> Result<(), Error> {
+        let volumes = spec.volumes.iter().map(|mount| mount.inside.as_path());
+        let caches = spec.caches.iter().filter_map(|cache| cache.inside.as_deref());
+        volumes.chain(caches).try_for_each(|inside| self.check_in_workspace(inside))?;
+        let open = OpenVolumes::open(spec, self.own, paths.data())?;
+        self.mounts.extend(open.mounts);
+        self.locks.extend(open.locks);
         Ok(())
     }
 
@@ -239,6 +257,8 @@ impl Request {
         let mut mounts: Vec<_> = self.shared_memory().into_iter().collect();
         mounts.extend(parts.mounts);
         mounts.extend(self.mounts);
+        let mut locks = parts.locks;
+        locks.extend(self.locks);
         JailSpec {
             identity: parts.identity,
             root: parts.root,
@@ -254,7 +274,7 @@ impl Request {
                 ..ResourceLimits::default()
             },
             cgroup: parts.cgroup,
-            locks: parts.locks,
+            locks,
             access_mounts: self.access_mounts,
             landlock_optional: self.landlock_optional,
         }

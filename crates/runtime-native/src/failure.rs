@@ -122,12 +122,22 @@ impl From<stockade_plan::Error> for Failure {
                 reason: stockade_plan::single_user(own),
                 remedy: Some("sudo".to_owned()),
             },
+            Plan::Volume(ref volume) => match volume {
+                stockade_plan::VolumeError::InUse { .. } => Self::Conflict(error.to_string()),
+                stockade_plan::VolumeError::Io(source) => {
+                    Self::Exhausted(format!("{error}: {source}"))
+                }
+                stockade_plan::VolumeError::Data(_) => Self::Exhausted(error.to_string()),
+                _ => Self::Invalid(error.to_string()),
+            },
             Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
             Plan::NotDirectory(_)
             | Plan::NoImage(_)
             | Plan::NotAbsolute(_)
             | Plan::Reserved(_)
             | Plan::MissingInWorkspace(_)
+            | Plan::MountedTwice(_)
+            | Plan::UnknownCache(_)
             | Plan::Variable(_)
             | Plan::Rules(_)
             | Plan::ZeroLimit(_)

@@ -107,6 +107,8 @@ impl SandboxRow {
             workflow_id: self.workflow_id.clone(),
             workspace_id: self.workspace_id.clone(),
             workspace: request.workspace.clone(),
+            volumes: request.volumes.clone(),
+            caches: request.caches.clone(),
             project: request.project.clone(),
             working_directory: request.working_directory.clone(),
             metadata: request.metadata.clone(),

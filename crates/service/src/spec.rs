@@ -7,8 +7,8 @@ use std::time::Duration;
 use stockade_api::{CreateSandbox, Expiry, ExpiryAction, Network, Result};
 use stockade_core::access::Rules;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::sandbox::{Root, User};
-use stockade_core::{Bytes, Code, Problem, SandboxSpec, SnapshotId, Ttl};
+use stockade_core::sandbox::{CacheMount, Root, User};
+use stockade_core::{Bytes, Code, OwnerId, Problem, SandboxSpec, SnapshotId, Ttl, cache};
 
 use crate::failure::invalid;
 use crate::store::sandboxes::SandboxRow;
@@ -26,6 +26,7 @@ const SNAPSHOT: &str = "snapshot:";
 /// All checks of a request that need no other state.
 pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     rules(request)?;
+    request.command_timeout_seconds.map(duration).transpose()?;
     let mut names = BTreeSet::new();
     for user in &request.users {
         if user.name.is_empty() || !names.insert(&user.name) {
@@ -57,6 +58,17 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
         return Err(invalid("a published port must be a number from 1 to 65535")
             .because("it is the same each time that the sandbox starts")
             .remedied_by("for any free port, use `stockade forward ID 0:PORT`"));
+    }
+    if request.volumes.len() + request.caches.len() > VOLUMES {
+        return Err(invalid(format!("at most {VOLUMES} volumes and caches can be mounted")));
+    }
+    for unknown in &request.caches {
+        if unknown.inside.is_none() && cache::tool(unknown.name.as_str()).is_none() {
+            let known: Vec<_> = cache::TOOLS.iter().map(|tool| tool.name).collect();
+            return Err(invalid(format!("there is no cache {:?}", unknown.name.as_str()))
+                .because(format!("known caches: {}", known.join(", ")))
+                .remedied_by(format!("give it a path inside: {}:/path", unknown.name)));
+        }
     }
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -90,6 +102,8 @@ fn rules(request: &CreateSandbox) -> Result<Rules> {
     })
 }
 
+/// How many volumes and caches one sandbox may have.
+const VOLUMES: usize = 64;
 /// How many ports of the host one sandbox may have.
 const PUBLISHED_PORTS: usize = 64;
 
@@ -137,7 +151,7 @@ fn root(request: &CreateSandbox) -> Result<Root> {
 /// The specification for a runtime. It is the same each time, because a runtime recognizes a
 /// repeated request by it.
 pub(crate) fn sandbox_spec(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
-    specification(&row.request, row.rules.clone(), row.labels(service))
+    specification(&row.request, &row.owner, row.rules.clone(), row.labels(service))
 }
 
 /// The specification of a request.
@@ -145,20 +159,28 @@ pub(crate) fn sandbox_spec(row: &SandboxRow, service: &str) -> Result<SandboxSpe
 /// # Errors
 /// [`Code::InvalidInput`] for a request that cannot be converted, [`Code::RuleInvalid`] for access
 /// rules.
-pub fn requested_spec(request: &CreateSandbox) -> Result<SandboxSpec> {
-    specification(request, rules(request)?, request.metadata.clone())
+pub fn requested_spec(request: &CreateSandbox, owner: &OwnerId) -> Result<SandboxSpec> {
+    specification(request, owner, rules(request)?, request.metadata.clone())
 }
 
 fn specification(
     request: &CreateSandbox,
+    owner: &OwnerId,
     access: Rules,
     labels: BTreeMap<String, String>,
 ) -> Result<SandboxSpec> {
+    let caches: Vec<_> = request.caches.iter().map(|cache| cache.of(owner)).collect();
+    let mut environment = request.environment.clone();
+    for (name, value) in caches.iter().flat_map(CacheMount::variables) {
+        environment.entry((*name).to_owned()).or_insert_with(|| (*value).into());
+    }
     Ok(SandboxSpec {
         root: root(request)?,
         workspace: request.workspace.clone(),
         mounts: request.mounts.clone(),
-        environment: request.environment.clone(),
+        volumes: request.volumes.iter().map(|volume| volume.of(owner)).collect(),
+        caches,
+        environment,
         user: request.default_uid.map(|user| {
             let named = request.users.iter().find(|entry| entry.uid == user);
             User { user, group: named.and_then(|entry| entry.gid).unwrap_or(user) }

@@ -9,6 +9,7 @@ as_user! {
     of_doctor,
     of_sandboxes,
     of_snippets,
+    of_volumes,
     of_workflows,
 }
 
@@ -27,6 +28,27 @@ fn of_runs_and_bundles(world: &World) {
     calls.call("bundles-none", &["bundles", "--json"]);
     calls.call("undo", &["undo", "--json"]);
     calls.call("history", &["history", "--json"]);
+    calls.finish();
+}
+
+/// How much a directory takes on the disk is the file system's own: it is not compared.
+fn of_volumes(world: &World) {
+    let mut calls = Calls::new(world, "json/volumes");
+    calls.call("create", &["volume", "create", "data", "--label", "for=tests", "--json"]);
+    calls.call("rm-missing", &["volume", "rm", "none", "--json"]);
+    calls.call("ls-none", &["volume", "ls", "--label", "for=none", "--json"]);
+    let names = |words: &[&str]| {
+        let names = redact::names(&world.stockade(words).finish().json());
+        format!("$ stockade {}\n{names:#}\n", words.join(" "))
+    };
+    calls.snapshots.assert("ls", &names(&["volume", "ls", "--json"]));
+    calls.snapshots.assert("inspect", &names(&["volume", "inspect", "data", "--json"]));
+    world.run(&["--discard", "--cache", "npm"], &["true"]).succeeds();
+    calls.snapshots.assert("cache-ls", &names(&["cache", "ls", "--json"]));
+    calls.snapshots.assert("cache-prune", &names(&["cache", "prune", "--force", "--json"]));
+    calls.call("cache-rm", &["cache", "rm", "npm", "--force", "--json"]);
+    calls.call("rm", &["volume", "rm", "data", "--json"]);
+    calls.snapshots.assert("prune", &names(&["volume", "prune", "--all", "--force", "--json"]));
     calls.finish();
 }
 

@@ -37,7 +37,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-network-stub", &["stockade-core"]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
-    ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle"]),
+    ("stockade-volume", &["stockade-core", "stockade-bundle"]),
+    ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-volume"]),
     // Its suite for backends is library code, and records skips as tests do.
     ("stockade-runtime", &["stockade-core", "stockade-bundle", TEST_SUPPORT]),
     (
@@ -73,6 +74,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime",
             "stockade-runtime-native",
             "stockade-service",
+            "stockade-volume",
         ],
     ),
     (

@@ -5,7 +5,8 @@ pub const RUN: &str = "\
 Examples:
   stockade run -- ./agent.sh
   stockade run -it -- bash
-  stockade run --timeout 10m -e CI=1 --allow registry.npmjs.org -- npm test";
+  stockade run --timeout 10m -e CI=1 --allow registry.npmjs.org -- npm test
+  stockade run -v data:/data --cache pip -- ./train.sh";
 pub const BUNDLES: &str = "\
 Example:
   stockade bundles --label team=blue";
@@ -179,6 +180,39 @@ Example:
 pub const SIGNAL: &str = "\
 Example:
   stockade signal latest deployed --payload '{\"version\": 3}'";
+pub const VOLUME: &str = "\
+Examples:
+  stockade volume create data
+  stockade volume ls
+  stockade volume rm data";
+pub const VOLUME_CREATE: &str = "\
+Example:
+  stockade volume create data --label team=blue";
+pub const VOLUME_LS: &str = "\
+Example:
+  stockade volume ls --all";
+pub const VOLUME_RM: &str = "\
+Example:
+  stockade volume rm data";
+pub const VOLUME_INSPECT: &str = "\
+Example:
+  stockade volume inspect data";
+pub const VOLUME_PRUNE: &str = "\
+Example:
+  stockade volume prune --all --force";
+pub const CACHE: &str = "\
+Examples:
+  stockade cache ls
+  stockade cache rm npm";
+pub const CACHE_LS: &str = "\
+Example:
+  stockade cache ls --all";
+pub const CACHE_RM: &str = "\
+Example:
+  stockade cache rm npm";
+pub const CACHE_PRUNE: &str = "\
+Example:
+  stockade cache prune --force";
 pub const CANCEL: &str = "\
 Example:
   stockade cancel latest";
@@ -192,6 +226,9 @@ Environment variables, also for a server that starts on demand:
                                 started on demand exits [default: 60]
   STOCKADE_MAX_SANDBOXES        maximum number of sandboxes [default: 1000]
   STOCKADE_MAX_SNAPSHOTS        maximum number of snapshots [default: 1000]
+  STOCKADE_HOST_PATHS           directories that <Sandbox volumes> may mount
+                                from this host, separated by colons [default:
+                                all; empty: none]
   STOCKADE_POOL                 how many pre-started sandboxes are kept ready
                                 after the first request, at most 512
                                 [default: 64]";
@@ -217,7 +254,7 @@ Example:
   stockade help run";
 
 /// The groups of commands in the help of the whole program, each in the order of use.
-pub const GROUPS: [(&str, &[&str]); 5] = [
+pub const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Run a command and review its changes",
         &["run", "bundles", "diff", "apply", "reject", "undo", "history", "trust"],
@@ -254,6 +291,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
             "prune",
         ],
     ),
+    ("Volumes and caches", &["volume", "cache"]),
     (
         "Workflows",
         &[

@@ -193,7 +193,7 @@ fn the_short_flags_of_container_engines_have_the_same_meaning() {
     for (short, long) in [
         (
             "run -it -e A=b -w /tmp -u 7 -v /a:/b:ro -m 1g -l x=y -- true",
-            "run --interactive --tty --env A=b --cwd /tmp --user 7 --mount /a:/b:ro --memory 1g --label x=y -- true",
+            "run --interactive --tty --env A=b --cwd /tmp --user 7 --volume /a:/b:ro --memory 1g --label x=y -- true",
         ),
         (
             "exec -it -e A=b -w /tmp -u 7:8 s -- sh",

@@ -110,6 +110,9 @@ pub struct Create {
         conflicts_with = "in_process"
     )]
     pub publish: Vec<PublishedPort>,
+    /// Time limit of each command that has none of its own, such as 10m, or `none`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub timeout: Option<OrNone<Duration>>,
     /// Time to live, such as 30m or 7d, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub ttl: Option<OrNone<Duration>>,

@@ -33,12 +33,24 @@ pub struct SandboxFlags {
     /// flags win [default: the profile that the file names as `default`]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
+    /// Use the project's devcontainer.json, or the one of this name if there are several; other flags
+    /// and profiles win
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub devcontainer: Option<String>,
     /// Use this directory or tar archive as the root file system instead of the host's programs
     #[arg(long, value_name = "DIR|TAR")]
     pub image: Option<PathBuf>,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
-    #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
+    #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
+    /// Mount a volume, which is created if missing and outlives the sandbox; writable unless `:ro`
+    /// is added. With a path of the host instead of the name, the same as --mount
+    #[arg(long, short = 'v', value_name = "NAME:PATH[:ro]")]
+    pub volume: Vec<OsString>,
+    /// Keep the cache of a tool for later sandboxes of the project, such as `npm`, `pip` or `cargo`, or
+    /// a directory of any name
+    #[arg(long, value_name = "NAME[:PATH]")]
+    pub cache: Vec<String>,
     /// Show a toolchain of your home directory, read-only: its programs and libraries, never its
     /// configuration or credentials
     #[arg(long, value_name = "NAME", value_enum)]
@@ -121,6 +133,13 @@ pub enum Tool {
     Go,
     /// Java, also of SDKMAN
     Jvm,
+}
+
+impl Tool {
+    /// Its name in `--tools`.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 // The environment variables of commands. (clap would use a doc comment here as that of every command.)

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory as _};
 use stockade_api::{Empty, ListCommands, ListRuns, ListSandboxes};
+use stockade_core::OwnerId;
+use stockade_core::cache::TOOLS;
+use stockade_volume::Volumes;
 
 use super::sandbox::STATES;
 use crate::args::{Arguments, Complete};
@@ -28,6 +31,10 @@ enum Kind {
     Bundles,
     Snapshots,
     Runs,
+    Volumes,
+    Caches,
+    /// The tools whose caches `--cache` knows.
+    Tools,
 }
 
 /// Prints the ids, one per line.
@@ -35,7 +42,9 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     let Some((word, before)) = arguments.words.split_last() else { return Ok(0) };
     let kinds = kinds(before, &definition());
     // Without a server, or with one of another build, nothing is known.
-    let connection = match kinds.iter().any(|kind| *kind != Kind::Bundles) {
+    let is_local =
+        |kind: &Kind| matches!(kind, Kind::Bundles | Kind::Volumes | Kind::Caches | Kind::Tools);
+    let connection = match kinds.iter().any(|kind| !is_local(kind)) {
         true => Connection::find().ok().flatten(),
         false => None,
     };
@@ -43,6 +52,9 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     for kind in kinds {
         found.extend(match (kind, &connection) {
             (Kind::Bundles, _) => bundles(),
+            (Kind::Volumes, _) => volumes(false),
+            (Kind::Caches, _) => volumes(true),
+            (Kind::Tools, _) => TOOLS.iter().map(|tool| tool.name.to_owned()).collect(),
             (kind, Some(connection)) => connection.call(async |remote| {
                 let ids = tokio::time::timeout(TIMEOUT, ids(remote, *kind)).await;
                 ids.unwrap_or_default()
@@ -91,6 +103,8 @@ fn kinds(before: &[String], definition: &Command) -> &'static [Kind] {
     }
     match value_of {
         Some("remove") if names == ["snapshots"] => &[Kind::Snapshots],
+        Some("volume") => &[Kind::Volumes],
+        Some("cache") => &[Kind::Tools],
         Some(_) => &[],
         None => of_argument(&names, position),
     }
@@ -120,6 +134,8 @@ fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
         (["cp"], 0 | 1) | (["rm"], _) => &[SandboxPaths],
         (["diff" | "apply" | "reject"], 0) => &[Bundles],
         (["restore"], 0) => &[Snapshots],
+        (["volume", "rm" | "inspect"], _) => &[Kind::Volumes],
+        (["cache", "rm"], _) => &[Kind::Caches],
         (["inspect" | "cancel" | "approve" | "deny" | "signal"], 0) => &[Runs],
         _ => &[],
     }
@@ -153,8 +169,22 @@ async fn ids(remote: &Remote, kind: Kind) -> Vec<String> {
             let list = remote.workflows.runs(caller, request).await.unwrap_or_default();
             list.iter().map(|run| run.id.to_string()).collect()
         }
-        Kind::Bundles => Vec::new(),
+        Kind::Bundles | Kind::Volumes | Kind::Caches | Kind::Tools => Vec::new(),
     }
+}
+
+/// The caller's volumes or caches, which need no server.
+fn volumes(caches: bool) -> Vec<String> {
+    let data = crate::data_dir::data_path().and_then(|path| crate::data_dir::find_data_dir(&path));
+    let Ok(Some(data)) = data else { return Vec::new() };
+    if !data.entry(stockade_volume::VOLUMES).exists() {
+        return Vec::new();
+    }
+    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
+    let found = Volumes::open(&data, &owner).and_then(|volumes| volumes.list());
+    let found = found.unwrap_or_default().into_iter();
+    let found = found.filter(|volume| volume.cache().is_some() == caches);
+    found.take(OFFERED).map(|volume| volume.name.to_string()).collect()
 }
 
 /// The bundles in the data directory, which need no server.
@@ -192,6 +222,12 @@ mod tests {
             ("stockade snapshots", &[]),
             ("stockade apply", &[Kind::Bundles]),
             ("stockade apply 0123", &[]),
+            ("stockade volume rm", &[Kind::Volumes]),
+            ("stockade volume inspect a", &[Kind::Volumes]),
+            ("stockade volume ls", &[]),
+            ("stockade cache rm", &[Kind::Caches]),
+            ("stockade run -v", &[Kind::Volumes]),
+            ("stockade create --cache", &[Kind::Tools]),
             ("stockade cp a", &[Kind::SandboxPaths]),
             ("stockade logs", &[Kind::Commands, Kind::Runs]),
             ("ls | stockade stop a", &[Kind::Sandboxes]),

@@ -11,13 +11,14 @@ use crate::data_dir::{data_path, find_data_dir};
 use crate::problem::{Failure, caused};
 
 /// The parts of a data directory.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 13] = [
     ("bundles", "changes that wait for a decision"),
     ("views", "changes of runs that have not ended"),
     ("runtime", "files of persistent sandboxes"),
     ("runtime-bwrap", "files of persistent sandboxes of the runtime `bwrap`"),
     ("runtime-docker", "files of persistent sandboxes of the runtime `docker`"),
     ("images", "unpacked images"),
+    ("volumes", "named volumes and caches"),
     ("histories", "what sandboxes have offered in bundles"),
     ("journals", "apply operations"),
     ("undo", "what apply operations have replaced"),
@@ -71,6 +72,18 @@ pub(crate) fn run(_: &Df) -> Result<u8, Failure> {
         notify(&format!("{unreadable} directories could not be read and are not included"));
     }
     Ok(0)
+}
+
+/// What a directory uses on the disk, with everything below it.
+pub(crate) fn used(path: &std::path::Path) -> u64 {
+    let mut usage = Usage::default();
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return 0 };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = std::ffi::CString::new(std::os::unix::ffi::OsStrExt::as_bytes(name));
+    if let (Ok(parent), Ok(name)) = (rustix::fs::open(parent, flags, Mode::empty()), name) {
+        measure(parent.as_fd(), &name, &mut usage, 0);
+    }
+    usage.bytes
 }
 
 /// Adds what an entry uses on the disk, and everything below it. No link is followed: the files of a

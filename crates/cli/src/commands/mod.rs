@@ -19,6 +19,7 @@ mod run;
 pub mod sandbox;
 mod trust;
 mod undo;
+mod volume;
 pub mod workflow;
 
 use stockade_core::{Code, Problem};
@@ -40,6 +41,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Trust(arguments) => trust::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
+        Command::Volume(arguments) => volume::run(&arguments),
+        Command::Cache(arguments) => volume::cache::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Create(arguments) => sandbox::create::run(*arguments),
         Command::Restore(arguments) => sandbox::create::restore(*arguments),

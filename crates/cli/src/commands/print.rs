@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use serde::Serialize;
-use stockade_core::Code;
+use stockade_core::{Code, Problem};
 
 use crate::output;
 use crate::problem::{Failure, caused};
@@ -35,6 +35,22 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// Prints a message about what was done.
 pub(super) fn notify(text: &str) {
     eprint_line!("stockade: {text}");
+}
+
+/// Asks a question on the terminal.
+///
+/// # Errors
+/// [`Code::Cancelled`] for every answer but yes.
+pub(super) fn ask(question: &str) -> Result<(), Problem> {
+    let mut terminal = std::io::stderr();
+    // Without a reader there is no answer either.
+    let _ = write!(terminal, "stockade: {question} [y/N] ").and_then(|()| terminal.flush());
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(|error| caused(Code::Io, &error))?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Problem::new(Code::Cancelled, "nothing was done")),
+    }
 }
 
 /// Escapes hidden characters in a text, so that it can neither control a terminal nor mislead a reader.

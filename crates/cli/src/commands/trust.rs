@@ -1,15 +1,15 @@
 //! `stockade trust`: shows what a project's `stockade.toml` asks for, and records the user's consent to
 //! exactly this content.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 
 use crate::args::Trust;
-use crate::commands::print::{escaped, notify, print_text};
+use crate::commands::print::{self, escaped, notify, print_text};
 use crate::data_dir::{data_path, open_data_dir};
+use crate::devcontainer::DevContainer;
 use crate::problem::{Failure, caused};
 use crate::profile::{self, Accepted, Grants, PROJECT_FILE};
 use crate::terminal;
@@ -21,14 +21,25 @@ pub(crate) fn run(arguments: &Trust) -> Result<u8, Failure> {
     let project = Project::find(&current, home.as_deref())
         .map_err(|error| caused(Code::ProjectRefused, &error))?;
     let data = open_data_dir(&data_path()?)?;
-    let shown = project.root.join(PROJECT_FILE);
+    let container = arguments.devcontainer.as_deref();
+    let container = container.map(|name| DevContainer::read(&project, name)).transpose()?;
+    let file = container.as_ref().map_or_else(|| PROJECT_FILE.into(), |found| found.file.clone());
+    let shown = project.root.join(&file);
     if arguments.remove {
-        let was_trusted = profile::remove(&project, &data)?;
+        let was_trusted = profile::remove(&project, &data, &file)?;
         let is = if was_trusted { "is no longer trusted" } else { "was not trusted" };
         notify(&format!("{} {is}", escaped(&shown.to_string_lossy())));
         return Ok(0);
     }
-    let Some(grants) = profile::project_grants(&project, &data)? else {
+    let grants = match &container {
+        None => profile::project_grants(&project, &data)?,
+        Some(container) => {
+            let mut grants = container.grants(&project)?;
+            grants.is_trusted = profile::is_trusted(&project, &data, &file, &grants)?;
+            Some(grants)
+        }
+    };
+    let Some(grants) = grants else {
         let message = format!("there is no {}", shown.display());
         return Err(Problem::new(Code::NotFound, message).into());
     };
@@ -37,8 +48,8 @@ pub(crate) fn run(arguments: &Trust) -> Result<u8, Failure> {
         notify("exactly this content is trusted already");
         return Ok(0);
     }
-    consent(arguments, &grants)?;
-    profile::record(&project, &data, &grants)?;
+    consent(arguments, &file, &grants)?;
+    profile::record(&project, &data, &file, &grants)?;
     notify(&format!(
         "{} is trusted until its content changes; `stockade trust --remove` ends that",
         escaped(&shown.to_string_lossy())
@@ -57,6 +68,12 @@ fn show(file: &Path, grants: &Grants) -> Result<(), Failure> {
         let (text, host) = (escaped(&mount.text), mount.host.to_string_lossy());
         sensitive.push(format!("mount of {}: {text}", escaped(&host)));
     }
+    let volumes = grants.volumes.iter();
+    sensitive
+        .extend(volumes.map(|volume| format!("volume shared by sandboxes: {}", escaped(volume))));
+    let tools = grants.tools.iter();
+    sensitive
+        .extend(tools.map(|tool| format!("toolchain of your home directory: {}", escaped(tool))));
     let secrets = grants.secrets.iter();
     sensitive.extend(secrets.map(|secret| format!("secret sent to a host: {}", escaped(secret))));
     let variables = grants.variables.iter();
@@ -70,9 +87,11 @@ fn show(file: &Path, grants: &Grants) -> Result<(), Failure> {
 
 /// Asks for consent on a terminal; without one, every grant outside of the project must be named by a
 /// flag.
-fn consent(arguments: &Trust, grants: &Grants) -> Result<(), Problem> {
+fn consent(arguments: &Trust, file: &Path, grants: &Grants) -> Result<(), Problem> {
     let accepted = Accepted {
         mounts: &arguments.accept_mount,
+        volumes: &arguments.accept_volume,
+        tools: &arguments.accept_tools,
         secrets: &arguments.accept_secret,
         variables: &arguments.accept_env,
     };
@@ -87,25 +106,25 @@ fn consent(arguments: &Trust, grants: &Grants) -> Result<(), Problem> {
     if missing.is_empty() {
         return Ok(());
     }
+    let container = match arguments.devcontainer.as_deref() {
+        None => String::new(),
+        Some("") => " --devcontainer".to_owned(),
+        Some(name) => format!(" --devcontainer={}", shell_word(name)),
+    };
     let flags = missing.iter().map(|(flag, text)| format!(" {flag} {}", shell_word(text)));
-    Err(Problem::new(Code::InvalidInput, format!("{PROJECT_FILE} asks for more than the project"))
-        .because("without a terminal, each mount outside, secret and variable must be named")
-        .remedied_by(format!("stockade trust{}", flags.collect::<String>())))
+    Err(Problem::new(Code::InvalidInput, format!("{} asks for more than the project", file.display()))
+        .because("without a terminal, each mount outside, volume, toolchain, secret and variable must be named")
+        .remedied_by(format!("stockade trust{container}{}", flags.collect::<String>())))
 }
 
 fn ask(question: &str) -> Result<(), Problem> {
-    let mut terminal = std::io::stderr();
-    // Without a reader there is no answer either.
-    let _ = write!(terminal, "stockade: {question} [y/N] ").and_then(|()| terminal.flush());
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(|error| caused(Code::Io, &error))?;
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Problem::new(Code::Cancelled, "nothing was trusted")),
-    }
+    print::ask(question).map_err(|problem| match problem.code {
+        Code::Cancelled => Problem::new(Code::Cancelled, "nothing was trusted"),
+        _ => problem,
+    })
 }
 
 /// Quotes a word for a shell.
 fn shell_word(word: &str) -> String {
-    crate::run::shell_word(word)
+    crate::shell::shell_word(word)
 }

@@ -6,12 +6,16 @@ use std::fmt::Display;
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{
     OrNone, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, parse_duration_or_none,
 };
 use toml::{Table, Value};
+
+use crate::args::sandbox_flags::Tool;
+use crate::request::{check_cache, check_volume};
 
 /// Why a file is invalid, in words.
 pub(crate) type Invalid = String;
@@ -33,13 +37,17 @@ pub(crate) struct Values {
     pub(crate) allow: Vec<AllowedHost>,
     /// As for `--mount`.
     pub(crate) mounts: Vec<String>,
+    /// As for `--volume`, without paths of the host.
+    pub(crate) volumes: Vec<String>,
     /// As for `--env`.
     pub(crate) environment: Vec<String>,
     /// As for `--secret`.
     pub(crate) secrets: Vec<(String, BoundSecret)>,
     /// Paths that commands cannot read.
     pub(crate) hide: Vec<String>,
-    pub(crate) tools: Vec<String>,
+    /// As for `--tools`.
+    pub(crate) tools: Vec<Tool>,
+    /// As for `--cache`.
     pub(crate) caches: Vec<String>,
     pub(crate) limits: LimitValues,
 }
@@ -58,8 +66,8 @@ pub(crate) struct LimitValues {
 }
 
 const KEYS: [&str; 2] = ["default", "profile"];
-const PROFILE_KEYS: [&str; 8] =
-    ["allow", "cache", "env", "hide", "limits", "mount", "secret", "tools"];
+const PROFILE_KEYS: [&str; 9] =
+    ["allow", "cache", "env", "hide", "limits", "mount", "secret", "tools", "volume"];
 const LIMIT_KEYS: [&str; 6] = ["cpus", "disk", "memory", "output", "pids", "timeout"];
 
 impl Document {
@@ -99,10 +107,24 @@ fn profile(table: &Table, at: &str) -> Result<Values, Invalid> {
     let mut values = Values {
         mounts: texts("mount")?,
         hide: texts("hide")?,
-        tools: texts("tools")?,
+        volumes: texts("volume")?,
         caches: texts("cache")?,
         ..Values::default()
     };
+    for text in texts("tools")? {
+        let tool = Tool::from_str(&text, false).map_err(|_| {
+            let known: Vec<_> = Tool::value_variants().iter().map(|tool| tool.name()).collect();
+            let why = format!("there is no such toolchain; known: {}", known.join(", "));
+            invalid("tools", &text, &why)
+        })?;
+        values.tools.push(tool);
+    }
+    for text in &values.caches {
+        check_cache(text).map_err(|why| invalid("cache", text, &why))?;
+    }
+    for text in &values.volumes {
+        check_volume(text).map_err(|why| invalid("volume", text, &why))?;
+    }
     for text in texts("allow")? {
         let host = AllowedHost::from_str(&text).map_err(|why| invalid("allow", &text, &why))?;
         values.allow.push(host);
@@ -255,6 +277,10 @@ mod tests {
             ("[profile.a.limits]\nmemory = '1X'", "profile.a.limits.memory"),
             ("[profile.a]\nallow = ['https://']", "profile.a.allow"),
             ("[profile.a]\nsecret = ['TOKEN']", "profile.a.secret"),
+            ("[profile.a]\ntools = ['nodee']", "known: node"),
+            ("[profile.a]\ncache = ['nothing']", "profile.a.cache"),
+            ("[profile.a]\nvolume = ['/etc:/x']", "profile.a.volume"),
+            ("[profile.a]\nvolume = ['data']", "profile.a.volume"),
             ("[profile.a]\nmount = '/a:/b'", "not a list"),
             ("[profile.a]\nenv = { 'A=B' = 'x' }", "not the name of a variable"),
             ("[profile.none]", "`none` cannot be"),

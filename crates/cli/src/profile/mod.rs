@@ -18,7 +18,10 @@ use stockade_core::{Code, Problem};
 pub(crate) use self::document::nearest;
 use self::document::{Document, NO_PROFILE, Values};
 use self::file::Kind;
-pub(crate) use self::trust::{Accepted, Grants, project_grants, record, remove};
+pub(crate) use self::trust::{
+    Accepted, Grants, OutsideMount, check_consent, is_trusted, project_grants, read_project_file,
+    record, remove,
+};
 use crate::args::Run;
 use crate::args::sandbox::Create;
 use crate::args::sandbox_flags::SandboxFlags;
@@ -76,7 +79,7 @@ pub(crate) fn choose(
     let of_project = || {
         let (file, project) = (trusted.as_ref()?, project?);
         let values = file.document.profiles.get(name)?.clone();
-        let mounts = file.mounts_of(name, project);
+        let mounts = file.check_consent(&values).and_then(|()| file.mounts_of(name, project));
         let file = project.root.join(PROJECT_FILE);
         Some(mounts.map(|mounts| Profile { name: name.to_owned(), file, values, mounts }))
     };
@@ -165,16 +168,12 @@ impl Profile {
     /// path of the project inside.
     ///
     /// # Errors
-    /// [`Code::Unsupported`] for values that this version cannot apply.
+    /// [`Code::InvalidInput`] for a `~` that has no meaning here.
     pub(crate) fn apply(&self, flags: &mut SandboxFlags, inside: &Path) -> Result<(), Problem> {
-        let Values { allow, environment, hide, tools, caches, limits, .. } = &self.values;
-        for (key, values) in [("tools", tools), ("cache", caches)] {
-            if !values.is_empty() {
-                let message = format!("the profile {} has `{key}`", self.name);
-                return Err(Problem::new(Code::Unsupported, message)
-                    .because(format!("this version has no flag for `{key}`")));
-            }
-        }
+        let Values { allow, environment, hide, tools, caches, volumes, limits, .. } = &self.values;
+        prepend(&mut flags.tools, tools.clone());
+        prepend(&mut flags.cache, caches.clone());
+        prepend(&mut flags.volume, volumes.iter().map(OsString::from).collect());
         prepend(&mut flags.allow, allow.clone());
         let mut mounts = Vec::new();
         for mount in &self.mounts {
@@ -221,18 +220,13 @@ impl Profile {
     /// Adds its values to the flags of `create`.
     ///
     /// # Errors
-    /// As [`Profile::apply`]; and for a profile with a timeout, which only `run` has.
+    /// As [`Profile::apply`].
     pub(crate) fn apply_to_create(
         &self,
         create: &mut Create,
         inside: &Path,
     ) -> Result<(), Problem> {
-        if self.values.limits.timeout.is_some() {
-            let message = format!("the profile {} has `limits.timeout`", self.name);
-            return Err(Problem::new(Code::Unsupported, message)
-                .because("only `stockade run` can apply it")
-                .remedied_by(format!("--profile {NO_PROFILE}")));
-        }
+        create.timeout = create.timeout.or(self.values.limits.timeout);
         self.apply(&mut create.sandbox, inside)?;
         prepend(&mut create.secrets.secret, self.secrets());
         Ok(())

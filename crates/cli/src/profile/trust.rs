@@ -33,6 +33,12 @@ struct Record {
     hash: String,
     /// The mounts that need the user's consent, with the paths that they led to.
     mounts: Vec<(String, Bytes)>,
+    /// The volumes that were accepted. Records of earlier versions have none.
+    #[serde(default)]
+    volumes: Vec<String>,
+    /// The toolchains that were accepted.
+    #[serde(default)]
+    tools: Vec<String>,
 }
 
 /// A trusted file.
@@ -58,6 +64,10 @@ pub(crate) struct Grants {
     /// One line for each ordinary grant.
     pub(crate) lines: Vec<String>,
     pub(crate) mounts: Vec<OutsideMount>,
+    /// Volumes, which other sandboxes of the user see too.
+    pub(crate) volumes: Vec<String>,
+    /// Toolchains of the user's home directory.
+    pub(crate) tools: Vec<String>,
     /// As for `--secret`.
     pub(crate) secrets: Vec<String>,
     /// The caller's variables that are passed on.
@@ -70,6 +80,8 @@ pub(crate) struct Grants {
 #[derive(Debug, Default)]
 pub(crate) struct Accepted<'a> {
     pub(crate) mounts: &'a [String],
+    pub(crate) volumes: &'a [String],
+    pub(crate) tools: &'a [String],
     pub(crate) secrets: &'a [String],
     pub(crate) variables: &'a [String],
 }
@@ -91,7 +103,7 @@ pub(super) fn trusted(
     };
     // What is parsed is what was hashed: the file is read once.
     let hash = ContentHash::of(&content).to_hex();
-    match stored(project, data)? {
+    match stored(project, data, Path::new(PROJECT_FILE))? {
         Some(record) if record.hash == hash => {
             let document = parse(project, &content)?;
             Ok(Some(TrustedFile { document, record }))
@@ -110,6 +122,25 @@ pub(super) fn trusted(
 }
 
 impl TrustedFile {
+    /// Refuses the volumes and toolchains of a profile that the user was not asked about.
+    ///
+    /// # Errors
+    /// [`Code::PathRefused`].
+    pub(super) fn check_consent(&self, values: &Values) -> Result<(), Problem> {
+        let volume = values.volumes.iter().find(|text| !self.record.volumes.contains(text));
+        let tools = values.tools.iter().map(|tool| tool.name());
+        let tool = tools.into_iter().find(|name| !self.record.tools.contains(name));
+        match volume.cloned().or(tool) {
+            None => Ok(()),
+            Some(text) => {
+                let message = format!("{text:?} of {PROJECT_FILE} was not accepted");
+                Err(Problem::new(Code::PathRefused, message)
+                    .because("it was trusted by a version that did not ask; remove that trust, then trust it again")
+                    .remedied_by("stockade trust --remove"))
+            }
+        }
+    }
+
     /// The mounts of a profile, with the paths that they lead to.
     ///
     /// # Errors
@@ -146,17 +177,9 @@ impl TrustedFile {
 /// [`Code::InvalidInput`] for a file that cannot be used.
 pub(crate) fn project_grants(project: &Project, data: &DataDir) -> Result<Option<Grants>, Problem> {
     let Some(content) = read(project)? else { return Ok(None) };
-    let hash = ContentHash::of(&content).to_hex();
     let document = parse(project, &content)?;
-    let is_trusted = stored(project, data)?.is_some_and(|record| record.hash == hash);
-    let mut grants = Grants {
-        hash,
-        lines: Vec::new(),
-        mounts: Vec::new(),
-        secrets: Vec::new(),
-        variables: Vec::new(),
-        is_trusted,
-    };
+    let mut grants = Grants::of(&content);
+    grants.is_trusted = is_trusted(project, data, Path::new(PROJECT_FILE), &grants)?;
     if let Some(default) = &document.default {
         grants.lines.push(format!("default profile: {default}"));
     }
@@ -166,12 +189,85 @@ pub(crate) fn project_grants(project: &Project, data: &DataDir) -> Result<Option
     Ok(Some(grants))
 }
 
+/// Whether exactly the content of a project's file that these grants were read from is trusted.
+///
+/// # Errors
+/// [`Code::Io`] if the record cannot be read.
+pub(crate) fn is_trusted(
+    project: &Project,
+    data: &DataDir,
+    file: &Path,
+    grants: &Grants,
+) -> Result<bool, Problem> {
+    Ok(stored(project, data, file)?.is_some_and(|record| record.hash == grants.hash))
+}
+
+/// Refuses what a project's file opens outside of its sandbox, unless the user trusts exactly this
+/// content, and each mount still leads to the path that was accepted.
+///
+/// # Errors
+/// [`Code::PathRefused`].
+pub(crate) fn check_consent(
+    project: &Project,
+    data: &DataDir,
+    file: &Path,
+    grants: &Grants,
+) -> Result<(), Problem> {
+    let missing = grants.missing(&Accepted::default());
+    let Some((_, first)) = missing.first() else { return Ok(()) };
+    let refused = |why: String| {
+        let message = format!("{} asks for what is outside of its sandbox", file.display());
+        Problem::new(Code::PathRefused, message).because(why)
+    };
+    let record = match stored(project, data, file)? {
+        Some(record) if record.hash == grants.hash => record,
+        Some(_) => return Err(refused("it has changed since it was trusted".to_owned())),
+        None => return Err(refused(format!("it is not trusted, and has {first:?}"))),
+    };
+    let is_accepted = |mount: &&OutsideMount| {
+        let host = mount.host.as_os_str().as_bytes();
+        record.mounts.iter().any(|(text, path)| *text == mount.text && path.0 == host)
+    };
+    match grants.mounts.iter().find(|mount| !is_accepted(mount)) {
+        Some(OutsideMount { text, host }) => {
+            Err(refused(format!("{text:?} now leads to {}", host.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The content of a file in a project, with the checks of every such file. Messages name `path`.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for a file that cannot be used.
+pub(crate) fn read_project_file(
+    project: &Project,
+    directory: impl std::os::fd::AsFd,
+    name: &Path,
+    path: &Path,
+) -> Result<Option<Vec<u8>>, Problem> {
+    file::read(directory, name, path, Kind::Project { owner: project.stat.uid })
+}
+
 impl Grants {
+    /// Nothing yet, of a file with this content.
+    pub(crate) fn of(content: &[u8]) -> Self {
+        Self {
+            hash: ContentHash::of(content).to_hex(),
+            lines: Vec::new(),
+            mounts: Vec::new(),
+            volumes: Vec::new(),
+            tools: Vec::new(),
+            secrets: Vec::new(),
+            variables: Vec::new(),
+            is_trusted: false,
+        }
+    }
+
     fn add(&mut self, name: &str, values: &Values, project: &Project) -> Result<(), Problem> {
         let line = |key: &str, value: &dyn std::fmt::Display| format!("[{name}] {key}: {value}");
         self.lines.extend(values.allow.iter().map(|host| line("allow", host)));
         self.lines.extend(values.hide.iter().map(|path| line("hide", path)));
-        self.lines.extend(values.tools.iter().map(|tool| line("tools", tool)));
         self.lines.extend(values.caches.iter().map(|cache| line("cache", cache)));
         let limits = values.limits.written.iter();
         self.lines.extend(limits.map(|(limit, text)| line("limits", &format!("{limit} = {text}"))));
@@ -180,6 +276,16 @@ impl Grants {
                 self.lines.push(line("env", text));
             } else if !self.variables.contains(text) {
                 self.variables.push(text.clone());
+            }
+        }
+        for text in &values.volumes {
+            if !self.volumes.contains(text) {
+                self.volumes.push(text.clone());
+            }
+        }
+        for tool in values.tools.iter().map(|tool| tool.name()) {
+            if !self.tools.contains(&tool) {
+                self.tools.push(tool);
             }
         }
         for (text, _) in &values.secrets {
@@ -208,6 +314,8 @@ impl Grants {
         };
         [
             of("--accept-mount", mounts.collect(), accepted.mounts),
+            of("--accept-volume", self.volumes.iter().collect(), accepted.volumes),
+            of("--accept-tools", self.tools.iter().collect(), accepted.tools),
             of("--accept-secret", self.secrets.iter().collect(), accepted.secrets),
             of("--accept-env", self.variables.iter().collect(), accepted.variables),
         ]
@@ -219,22 +327,30 @@ impl Grants {
 ///
 /// # Errors
 /// [`Code::Io`] if the record cannot be written.
-pub(crate) fn record(project: &Project, data: &DataDir, grants: &Grants) -> Result<(), Problem> {
+pub(crate) fn record(
+    project: &Project,
+    data: &DataDir,
+    file: &Path,
+    grants: &Grants,
+) -> Result<(), Problem> {
     let host = |mount: &OutsideMount| mount.host.as_os_str().as_bytes().into();
     let record = Record {
         project: project.root.as_os_str().as_bytes().into(),
         hash: grants.hash.clone(),
         mounts: grants.mounts.iter().map(|mount| (mount.text.clone(), host(mount))).collect(),
+        volumes: grants.volumes.clone(),
+        tools: grants.tools.clone(),
     };
     let text = serde_json::to_vec(&record).map_err(|error| caused(Code::Io, &error))?;
     let directory = directory(data)?;
-    let (path, temporary) = (record_name(project, "json")?, record_name(project, "new")?);
+    let (path, temporary) =
+        (record_name(project, file, "json")?, record_name(project, file, "new")?);
     let failed = |error: stockade_bundle::beneath::Error| caused(Code::Io, &error);
     if directory.exists(&temporary).map_err(failed)? {
         directory.remove_file(&temporary).map_err(failed)?;
     }
-    let mut file = directory.create_file(&temporary, 0o600).map_err(failed)?;
-    file.write_all(&text).and_then(|()| file.sync_all()).map_err(|e| caused(Code::Io, &e))?;
+    let mut written = directory.create_file(&temporary, 0o600).map_err(failed)?;
+    written.write_all(&text).and_then(|()| written.sync_all()).map_err(|e| caused(Code::Io, &e))?;
     directory.rename(&temporary, &directory, &path, Rename::Replace).map_err(failed)
 }
 
@@ -242,9 +358,9 @@ pub(crate) fn record(project: &Project, data: &DataDir, grants: &Grants) -> Resu
 ///
 /// # Errors
 /// [`Code::Io`] if it cannot be removed.
-pub(crate) fn remove(project: &Project, data: &DataDir) -> Result<bool, Problem> {
+pub(crate) fn remove(project: &Project, data: &DataDir, file: &Path) -> Result<bool, Problem> {
     let directory = directory(data)?;
-    let path = record_name(project, "json")?;
+    let path = record_name(project, file, "json")?;
     let failed = |error: stockade_bundle::beneath::Error| caused(Code::Io, &error);
     if !directory.exists(&path).map_err(failed)? {
         return Ok(false);
@@ -257,22 +373,29 @@ fn directory(data: &DataDir) -> Result<Dir, Problem> {
     data.trust().map_err(|error| caused(Code::Io, &error))
 }
 
-fn record_name(project: &Project, extension: &str) -> Result<RelativePath, Problem> {
-    let name = ContentHash::of(project.root.as_os_str().as_bytes()).to_hex();
+/// The name of the record about a file of a project.
+fn record_name(project: &Project, file: &Path, extension: &str) -> Result<RelativePath, Problem> {
+    let mut named = project.root.as_os_str().as_bytes().to_vec();
+    if file != Path::new(PROJECT_FILE) {
+        named.push(0);
+        named.extend_from_slice(file.as_os_str().as_bytes());
+    }
+    let name = ContentHash::of(&named).to_hex();
     RelativePath::new(format!("{name}.{extension}").as_bytes())
         .map_err(|error| caused(Code::Io, &error))
 }
 
-fn stored(project: &Project, data: &DataDir) -> Result<Option<Record>, Problem> {
+fn stored(project: &Project, data: &DataDir, file: &Path) -> Result<Option<Record>, Problem> {
     let directory = directory(data)?;
-    let path = record_name(project, "json")?;
+    let path = record_name(project, file, "json")?;
     let failed = |error: stockade_bundle::beneath::Error| caused(Code::Io, &error);
     if !directory.exists(&path).map_err(failed)? {
         return Ok(None);
     }
     let mut content = Vec::new();
-    let file = directory.open_file(&path).map_err(failed)?;
-    file.take(MAX_RECORD_BYTES)
+    let record = directory.open_file(&path).map_err(failed)?;
+    record
+        .take(MAX_RECORD_BYTES)
         .read_to_end(&mut content)
         .map_err(|error| caused(Code::Io, &error))?;
     // A record that is damaged, or of a later version, trusts nothing.
@@ -282,8 +405,7 @@ fn stored(project: &Project, data: &DataDir) -> Result<Option<Record>, Problem> 
 
 fn read(project: &Project) -> Result<Option<Vec<u8>>, Problem> {
     let path = project.root.join(PROJECT_FILE);
-    let kind = Kind::Project { owner: project.stat.uid };
-    file::read(&project.dir, Path::new(PROJECT_FILE), &path, kind)
+    read_project_file(project, &project.dir, Path::new(PROJECT_FILE), &path)
 }
 
 fn parse(project: &Project, content: &[u8]) -> Result<Document, Problem> {

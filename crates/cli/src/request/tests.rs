@@ -7,16 +7,17 @@ use clap::CommandFactory as _;
 use clap::Parser as _;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
-use stockade_core::{Problem, SandboxSpec};
+use stockade_core::{OwnerId, Problem, SandboxSpec};
 
 use crate::args::{Arguments, Command};
 use crate::commands::sandbox::create;
 use crate::run;
 
 /// Flags of both commands that are not part of the request: those of the output, those of secrets, whose
-/// values go to the egress process, the profile, whose values are added to the other flags before, and
-/// toolchains, which this host need not have.
-const NOT_REQUESTED: [&str; 6] = ["json", "help", "profile", "secret", "strict-secrets", "tools"];
+/// values go to the egress process, the profile and the devcontainer.json, whose values are added to the other flags before, and
+/// toolchains, which this host need not have; and the time limit, which `create` has for each command.
+const NOT_REQUESTED: [&str; 8] =
+    ["devcontainer", "json", "help", "profile", "secret", "strict-secrets", "timeout", "tools"];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
@@ -25,6 +26,11 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("mount", &["@/image:/m:ro"]),
     ("mount", &["@/image:/m:rw"]),
     ("mount", &["@/image:/m"]),
+    ("mount", &["type=volume,source=data,target=/m,volume-subpath=below"]),
+    ("mount", &["type=bind,source=@/image,target=/m,readonly"]),
+    ("volume", &["data:/m", "other:/n:ro"]),
+    ("volume", &["@/image:/m:ro"]),
+    ("cache", &["npm", "mine:/cache"]),
     ("env", &["A=b=c", "EMPTY=", "A=d"]),
     ("label", &["team=x"]),
     ("env-file", &["@/variables"]),
@@ -53,6 +59,11 @@ const BAD: &[(&str, &str)] = &[
     ("mount", "/a:b"),
     ("mount", ":/b"),
     ("mount", "/a:/"),
+    ("mount", "type=tmpfs,target=/a"),
+    ("volume", "/a"),
+    ("volume", "a"),
+    ("volume", "a:/b:z"),
+    ("cache", "nothing"),
     ("env", "=x"),
     ("env-file", "/nowhere"),
     ("access", "allow:/x"),
@@ -99,7 +110,8 @@ impl Scene {
         let parsed = Arguments::try_parse_from(line.iter().chain(words)).unwrap();
         let Command::Create(create) = parsed.command else { panic!() };
         let request = create::request_in(*create, &self.project.root)?;
-        stockade_service::requested_spec(&request)
+        let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
+        stockade_service::requested_spec(&request, &owner)
     }
 }
 

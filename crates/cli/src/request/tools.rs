@@ -149,7 +149,7 @@ pub(super) fn find(
             }
         }
         if found.mounts.len() == before && !is_of_system(layout.programs) {
-            let name = tool_name(*tool);
+            let name = tool.name();
             let message = format!("there is no {name} in your home directory or on your PATH");
             return Err(Problem::new(Code::InvalidInput, message).remedied_by(format!(
                 "omit --tools {name}, or mount its directory: --mount /DIR:/DIR:ro"
@@ -201,11 +201,6 @@ fn prefix_of(program: &str, path: Option<&OsString>) -> Option<PathBuf> {
     let bin = real.parent().filter(|bin| bin.ends_with("bin"))?;
     let prefix = bin.parent()?;
     (!prefix.starts_with("/usr") && prefix.parent().is_some()).then(|| prefix.to_owned())
-}
-
-fn tool_name(tool: Tool) -> String {
-    use clap::ValueEnum as _;
-    tool.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use stockade_plan::limits::WatchedLimits;
 
 use crate::args::Run;
 use crate::problem::caused;
+use crate::shell::shell_word;
 
 /// How often memory is measured if no control group enforces the limit.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
@@ -22,15 +23,6 @@ const RESERVED_BYTES: u64 = 512 << 20;
 fn own_command() -> String {
     let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
     std::iter::once("stockade".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-/// Quotes a word for a shell.
-pub(crate) fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// The limits of a run that Stockade itself enforces.
@@ -66,7 +58,25 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
             caused(Code::Unsupported, error).remedied_by(format!("sudo {command}"))
         }
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
+        Error::Volume(volume) => volume_problem(volume),
         _ => caused(Code::InvalidInput, error),
+    }
+}
+
+/// The problem of a volume that cannot be used.
+pub(crate) fn volume_problem(error: &stockade_volume::Error) -> Problem {
+    use stockade_volume::Error;
+    match error {
+        Error::NotFound(_) => caused(Code::NotFound, error).remedied_by("stockade volume ls"),
+        Error::InUse { .. } => caused(Code::Busy, error),
+        Error::SubPath { .. } | Error::Name(_) => caused(Code::InvalidInput, error),
+        Error::TooMany(_) => {
+            caused(Code::QuotaExceeded, error).remedied_by("stockade volume prune --all")
+        }
+        Error::Data(_) | Error::Io(_) | Error::Record(_) if error.is_full() => {
+            caused(Code::StorageFull, error)
+        }
+        Error::Data(_) | Error::Io(_) | Error::Record(_) => caused(Code::Io, error),
     }
 }
 
@@ -159,17 +169,6 @@ mod tests {
     use stockade_plan::Error;
 
     use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
-        for plain in ["run", "--memory", "64M", "a=b", "/usr/bin/env", "HOST:80"] {
-            assert_eq!(shell_word(plain), plain);
-        }
-        assert_eq!(shell_word(""), "''");
-        assert_eq!(shell_word("a b"), "'a b'");
-        assert_eq!(shell_word("$HOME;`id`"), "'$HOME;`id`'");
-        assert_eq!(shell_word("it's"), r"'it'\''s'");
-    }
 
     #[test]
     fn the_problems_of_walls_and_limits_match_their_snapshots() {

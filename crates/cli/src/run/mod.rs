@@ -21,18 +21,19 @@ use stockade_bundle::view;
 use stockade_core::access::Rules;
 use stockade_core::ending::Step;
 use stockade_core::sandbox::{Root, Workspace};
-use stockade_core::{Code, Ending, Problem, SandboxSpec};
+use stockade_core::{Code, Ending, OwnerId, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
-pub(crate) use limits::{shell_word, wall_remedy};
+pub(crate) use limits::{volume_problem, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
+use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::profile;
@@ -62,12 +63,19 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     refuse_own_data(&project, &data)?;
     crate::review::recover(&data)?;
     let chosen = profile::choose(arguments.sandbox.profile.as_deref(), Some(&project), &data)?;
+    let container = arguments.sandbox.devcontainer.as_deref();
+    let container =
+        container.map(|name| DevContainer::trusted(&project, name, &data)).transpose()?;
     let mut arguments = Cow::Borrowed(arguments);
     if let Some(profile) = &chosen.profile {
-        profile.apply_to_run(arguments.to_mut(), &project.root)?;
+        let inside = container.as_ref().map_or(&project.root, |container| &container.inside);
+        profile.apply_to_run(arguments.to_mut(), inside)?;
         if !arguments.json {
             eprint_line!("stockade: {}", profile.line());
         }
+    }
+    if let Some(container) = &container {
+        container.apply_to_run(arguments.to_mut(), &project)?;
     }
     let arguments = arguments.as_ref();
     let identity = identity()?;
@@ -145,8 +153,11 @@ pub(crate) fn request(
     current: &Path,
     data: &DataDir,
 ) -> Result<SandboxSpec, Problem> {
-    let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
-    let requested = SandboxRequest::read(&arguments.sandbox, Some(&workspace), current)?;
+    let inside = arguments.inside.clone().unwrap_or_else(|| project.root.clone());
+    let workspace = Workspace { host: project.root.clone(), inside };
+    let requested =
+        SandboxRequest::read(&arguments.sandbox, Some(&workspace), Some(&project.root), current)?;
+    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(
@@ -163,6 +174,8 @@ pub(crate) fn request(
         root,
         workspace: Some(workspace),
         mounts: requested.mounts,
+        volumes: requested.volumes.iter().map(|volume| volume.of(&owner)).collect(),
+        caches: requested.caches.iter().map(|cache| cache.of(&owner)).collect(),
         environment: requested.environment,
         user: requested.user,
         working_directory: requested.working_directory,

@@ -97,7 +97,7 @@ impl Sandbox {
         // Ids are the same inside and outside. Only root can act as another user.
         let host_start = rustix::process::geteuid().is_root().then_some(0);
         let launching = stockade_jail::launch_in_container(init, settings, &listener, host_start)
-            .map_err(|error| self.launch_refused(&error))?;
+            .map_err(|error| self.launch_refused(&error, &context.data))?;
         let deadline = launching.deadline().saturating_duration_since(std::time::Instant::now());
         context.timers.after(deadline, Timer::Launch(self.key));
         let launching = context

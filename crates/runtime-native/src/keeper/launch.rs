@@ -213,8 +213,8 @@ impl Sandbox {
         }
         // The jail's init is a copy of this process.
         context.spool_context.wipe();
-        let launching =
-            jail::launch_persistent(planned.spec).map_err(|error| self.launch_refused(&error))?;
+        let launching = jail::launch_persistent(planned.spec)
+            .map_err(|error| self.launch_refused(&error, &context.data))?;
         let deadline = launching.deadline().saturating_duration_since(std::time::Instant::now());
         context.timers.after(deadline, Timer::Launch(self.key));
         let launching = context
@@ -274,7 +274,7 @@ impl Sandbox {
                 }
             }
             Err(error) => {
-                let failure = self.launch_refused(&error);
+                let failure = self.launch_refused(&error, &context.data);
                 self.fail(context, failure);
             }
         }
@@ -390,7 +390,7 @@ impl Sandbox {
 
     /// The failure for a jail that cannot be launched. If the cause is a missing overlay that the
     /// client could do without, the failure reports it.
-    pub(super) fn launch_refused(&self, error: &jail::Error) -> Failure {
+    pub(super) fn launch_refused(&self, error: &jail::Error, data: &Path) -> Failure {
         let spec = &self.record.spec;
         if spec.network.is_some()
             && let jail::Error::Wall { wall: Wall::Network, step, source } = error
@@ -400,9 +400,14 @@ impl Sandbox {
         }
         let mut failure = launch_refused(error);
         let has_layers = self.record.whole.is_some() || matches!(spec.root, Root::Snapshot(_));
+        let volumes = data.join(stockade_plan::VOLUMES);
         let of_mount = |path: &Path| {
             let is_it = |real: PathBuf| real == path;
-            spec.mounts.iter().any(|mount| std::fs::canonicalize(&mount.host).is_ok_and(is_it))
+            path.starts_with(&volumes)
+                || spec
+                    .mounts
+                    .iter()
+                    .any(|mount| std::fs::canonicalize(&mount.host).is_ok_and(is_it))
         };
         let is_for_want_of_overlay = match error {
             jail::Error::Wall { wall: Wall::View, .. } => true,

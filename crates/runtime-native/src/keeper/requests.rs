@@ -305,16 +305,34 @@ impl Keeper {
 
 /// Whether a jail of the pool can serve this request.
 fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) -> bool {
-    let SandboxSpec { root, workspace, mounts, user, limits, access, network, .. } = spec;
+    // Each field is named, so that a new one is not forgotten: a jail of the pool would ignore it.
+    let SandboxSpec {
+        root,
+        workspace,
+        mounts,
+        volumes,
+        caches,
+        environment: _,
+        user,
+        working_directory: _,
+        limits,
+        best_effort: _,
+        access,
+        network,
+        labels: _,
+        lease: _,
+    } = spec;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
         && layers.is_none()
         && workspace.is_none()
         && mounts.is_empty()
+        && volumes.is_empty()
+        && caches.is_empty()
         && access.is_empty()
         && network.is_none()
         && user.is_none_or(|user| user == users.ordinary())
-        && unlimited.or(limits.disk_bytes).is_none()
+        && unlimited.or(limits.disk_bytes).or(limits.shm_bytes).is_none()
 }
 
 /// Whether a sandbox was created with the same specification.
@@ -332,9 +350,12 @@ fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use stockade_core::access::Rules;
     use stockade_core::network::Policy;
-    use stockade_core::sandbox::{BestEffort, Limits, User, Workspace};
+    use stockade_core::sandbox::{BestEffort, CacheMount, Limits, User, VolumeMount, Workspace};
+    use stockade_core::{OwnerId, VolumeName};
 
     use super::*;
 
@@ -355,6 +376,18 @@ mod tests {
         }));
         let workspace = Workspace { host: "/a".into(), inside: "/b".into() };
         assert!(!with(&|spec| spec.workspace = Some(workspace.clone())));
+        let (owner, name) = (OwnerId::from_uid(1), VolumeName::new("a").unwrap());
+        let (inside, sub_path) = (PathBuf::from("/a"), None);
+        let volume = VolumeMount {
+            owner: owner.clone(),
+            name: name.clone(),
+            inside,
+            writable: true,
+            sub_path,
+        };
+        assert!(!with(&|spec| spec.volumes = vec![volume.clone()]));
+        let cache = CacheMount { owner, name, project: None, inside: None };
+        assert!(!with(&|spec| spec.caches = vec![cache.clone()]));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));
@@ -365,6 +398,7 @@ mod tests {
             Limits { cpu_millis: Some(1), ..Limits::default() },
             Limits { processes: Some(1), ..Limits::default() },
             Limits { disk_bytes: Some(1), ..Limits::default() },
+            Limits { shm_bytes: Some(1), ..Limits::default() },
         ] {
             assert!(!with(&|spec| spec.limits = limits));
         }

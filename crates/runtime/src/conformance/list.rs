@@ -10,7 +10,7 @@ use super::cases::{
 };
 use crate::capability::Capability::{
     DiskLimit, Egress, HostMounts, MemoryLimit, Pause, Ports, ProcessLimit, Snapshot, Terminal,
-    Users, Workspace,
+    Users, Volumes, Workspace,
 };
 
 /// Passes the list to a macro, which is named by its path, after the arguments of that macro.
@@ -210,6 +210,9 @@ macro_rules! conformance_list {
                 without_one_there_are_no_changes [];
                 mounts_are_shown_as_they_are [Shell, Can(HostMounts)];
                 mounts_may_be_writable [Shell, Can(HostMounts)];
+                a_volume_is_shared_and_outlives_its_sandboxes [Shell, Can(Volumes)];
+                a_volume_may_be_read_only_or_a_part [Shell, Can(Volumes)];
+                a_volume_belongs_to_one_owner [Shell, Can(Volumes)];
             }
             ports {
                 a_tcp_port_answers [Can(Ports), Server];

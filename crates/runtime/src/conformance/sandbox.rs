@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use stockade_core::{ExecId, SandboxId, SandboxSpec};
+use stockade_core::sandbox::VolumeMount;
+use stockade_core::{ExecId, OwnerId, SandboxId, SandboxSpec, VolumeName};
 use tokio::io::AsyncReadExt as _;
 
 use super::harness::{Harness, eventually, path, within};
@@ -31,6 +32,17 @@ pub(super) fn command(words: &[&str]) -> Command {
 /// A command that runs this script in a shell.
 pub(super) fn script(text: &str) -> Command {
     command(&["sh", "-c", text])
+}
+
+/// The mount of a volume of the cases' owner.
+pub(super) fn volume(name: &str, inside: &str) -> VolumeMount {
+    VolumeMount {
+        owner: OwnerId::new("conformance").expect("an owner"),
+        name: VolumeName::new(name).expect("a name"),
+        inside: inside.into(),
+        writable: true,
+        sub_path: None,
+    }
 }
 
 /// Bytes to write to a file.

@@ -67,13 +67,15 @@ struct State {
 }
 
 impl Fake {
-    /// A runtime without sandboxes that supports everything except bind mounts of host files.
+    /// A runtime without sandboxes that supports everything except bind mounts of host files
+    /// and volumes.
     pub fn new() -> Self {
         let fake = Self(Arc::default());
         for name in builtin::NAMES {
             fake.program(name, |process| builtin::run(name, process));
         }
         fake.refuse(Capability::HostMounts, "its files are in memory");
+        fake.refuse(Capability::Volumes, "its files are in memory");
         fake
     }
 

@@ -65,6 +65,9 @@ impl Sandbox {
         if !spec.mounts.is_empty() {
             state.needs(Capability::HostMounts)?;
         }
+        if !spec.volumes.is_empty() || !spec.caches.is_empty() {
+            state.needs(Capability::Volumes)?;
+        }
         if spec.network.is_some() {
             state.needs(Capability::Egress)?;
         }

@@ -203,7 +203,11 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
         terminal: request.terminal.map(size),
         // The code that starts the command has its input.
         input: StandardInput::Empty,
-        timeout: request.timeout_seconds.map(spec::duration).transpose()?,
+        timeout: request
+            .timeout_seconds
+            .or(owned.request.command_timeout_seconds)
+            .map(spec::duration)
+            .transpose()?,
         output_limit_bytes: request.output_limit_bytes.or(owned.request.output_limit_bytes),
     })
 }

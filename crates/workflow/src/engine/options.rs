@@ -35,6 +35,9 @@ pub struct Options {
     /// an object from their ids to `{ module, program?, environment?, owners? }` or `{ command,
     /// environment?, owners? }`. No other program of this host is ever a provider.
     pub providers: Option<PathBuf>,
+    /// The directories of the host of which a `<Sandbox>` may mount what lies in them. If absent, those that
+    /// the user of this engine may use.
+    pub host_paths: Option<Vec<PathBuf>>,
     /// The workflows in Rust that this engine executes. Runs that another process left continue here
     /// only if their workflows are among these.
     pub rust_workflows: Vec<RustWorkflow>,
@@ -52,6 +55,7 @@ impl Options {
             outer_sandbox: None,
             agents: None,
             providers: None,
+            host_paths: None,
             rust_workflows: Vec::new(),
         }
     }

@@ -40,7 +40,7 @@ pub struct Sandbox {
     pub egress: Option<Value>,
     /// The ports that the host publishes.
     pub ports: Vec<Value>,
-    /// Directories and files of the host that are mounted in it.
+    /// Volumes, and directories and files of the host, that are mounted in it.
     pub volumes: Vec<Volume>,
     /// How much memory it may use, such as `512m`.
     pub memory_limit: Option<String>,
@@ -58,10 +58,11 @@ pub struct Sandbox {
     pub config: Map<String, Value>,
 }
 
-/// A directory or file of the host that is mounted in a sandbox (upstream's `SandboxVolumeMount`).
+/// A volume, or a directory or file of the host, that is mounted in a sandbox (upstream's
+/// `SandboxVolumeMount`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// Its absolute path on the host.
+    /// Its absolute path on the host, or the name of a volume.
     pub host: String,
     /// Its mount point in the sandbox.
     pub container: String,

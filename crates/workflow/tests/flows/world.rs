@@ -53,6 +53,7 @@ impl World {
             sandboxes: None,
             outer_sandbox: None,
             agents: Some(directory.path().join("agents.json")),
+            host_paths: None,
             providers: Some(directory.path().join("providers.json")),
             rust_workflows: Vec::new(),
         };

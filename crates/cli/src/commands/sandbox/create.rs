@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use stockade_api::{
-    CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, PublishedPort, Sandbox,
+    CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, IdleAction, KillSandbox,
+    PublishedPort, Sandbox,
 };
 use stockade_bundle::project::Project;
 use stockade_core::runtime::RuntimeName;
 use stockade_core::sandbox::{Root, User, Workspace};
-use stockade_core::{Code, Problem, SandboxId, SnapshotId};
+use stockade_core::{Code, Problem, SandboxId, SnapshotId, Ttl};
 use stockade_egress_control::Credential;
 use stockade_review::CurrentProject;
 
@@ -18,19 +19,24 @@ use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
+use crate::devcontainer::DevContainer;
 use crate::problem::{Failure, caused};
 use crate::profile::{self, Profile};
 use crate::remote::{self, Remote};
 use crate::request::SandboxRequest;
 use crate::secrets;
 
+/// How many lines of the output of a failed command are shown.
+const LAST_LINES: usize = 10;
+
 /// Creates a sandbox.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
-    let (request, profile, values) = request(arguments)?;
+    let Prepared { request, profile, values, script } = prepare(arguments)?;
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
-        give_values(&remote, made, values).await
+        let made = give_values(&remote, made, values).await?;
+        run_script(&remote, made, script).await
     })?;
     print_created(&made, profile.as_ref(), json)
 }
@@ -59,7 +65,14 @@ async fn give_values(
 pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.create.json, arguments.create.server_mode);
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
-    let (sandbox, profile, values) = request(arguments.create)?;
+    if arguments.create.sandbox.devcontainer.is_some() {
+        let message = "`restore` cannot use a devcontainer.json";
+        return Err(Problem::new(Code::InvalidInput, message)
+            .because("the snapshot has the files of a sandbox that was created already")
+            .remedied_by("stockade create --devcontainer")
+            .into());
+    }
+    let Prepared { request: sandbox, profile, values, .. } = prepare(arguments.create)?;
     let request = stockade_api::Restore { snapshot_id, sandbox };
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.restore(&remote.idempotent(), request).await?;
@@ -103,20 +116,63 @@ fn fallback_from(made: &Sandbox) -> Option<&str> {
     (own != made.runtime).then_some(requested)
 }
 
-fn request(
-    mut arguments: Create,
-) -> Result<(CreateSandbox, Option<Profile>, Vec<Credential>), Problem> {
+/// Runs the script of a devcontainer.json in a new sandbox. One in which it fails is removed.
+async fn run_script(
+    remote: &Remote,
+    made: Sandbox,
+    script: Option<String>,
+) -> Result<Sandbox, Failure> {
+    let Some(script) = script else { return Ok(made) };
+    let words = ["/bin/sh", "-c", &script].map(str::to_owned);
+    let execute = Execute {
+        // What the command of a workspace may take.
+        timeout_seconds: Some(Ttl::MAX.as_secs_f64()),
+        ..Execute::new(made.id.clone(), CommandLine::Program(words.to_vec()))
+    };
+    let problem = match remote.sandboxes.execute(&remote.idempotent(), execute).await {
+        Ok(ended) if ended.end.exit_code == Some(0) => return Ok(made),
+        Ok(ended) => {
+            let code = ended
+                .end
+                .exit_code
+                .map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
+            let message = format!("a command of the devcontainer.json failed with {code}");
+            let output = String::from_utf8_lossy(&ended.stderr.0);
+            let lines: Vec<_> = output.lines().collect();
+            let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+            Problem::new(Code::LaunchFailed, message).because(escaped(&last))
+        }
+        Err(problem) => problem,
+    };
+    // The failure is reported in any case.
+    let _ = remote.sandboxes.kill(&remote.idempotent(), KillSandbox::discarding(made.id)).await;
+    Err(problem.into())
+}
+
+/// What `create` needs in addition to its request.
+struct Prepared {
+    request: CreateSandbox,
+    profile: Option<Profile>,
+    values: Vec<Credential>,
+    /// The script that runs after the creation.
+    script: Option<String>,
+}
+
+fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
     let current = std::env::current_dir().map_err(|error| {
         Problem::new(Code::Io, "cannot find the current directory").because(error.to_string())
     })?;
-    let profile = apply_profile(&mut arguments, &current)?;
+    let (profile, script) = apply_files(&mut arguments, &current)?;
     let values = secrets::read(&arguments.secrets.secret)?;
-    Ok((request_in(arguments, &current)?, profile, values))
+    Ok(Prepared { request: request_in(arguments, &current)?, profile, values, script })
 }
 
-/// Adds the values of the profile that applies. The project is that of the workspace, or else that of
-/// the current directory.
-fn apply_profile(arguments: &mut Create, current: &Path) -> Result<Option<Profile>, Problem> {
+/// Adds the values of the profile that applies, and of a devcontainer.json; the result contains the script
+/// of the latter. The project is that of the workspace, or else that of the current directory.
+fn apply_files(
+    arguments: &mut Create,
+    current: &Path,
+) -> Result<(Option<Profile>, Option<String>), Problem> {
     let workspace = arguments.workspace.as_deref().map(workspace).transpose()?;
     let start = workspace.as_ref().map_or(current, |workspace| workspace.host.as_path());
     // A directory that cannot be a project, such as the home directory, has no file of a project.
@@ -127,20 +183,45 @@ fn apply_profile(arguments: &mut Create, current: &Path) -> Result<Option<Profil
     for note in &chosen.notes {
         notify(&format!("note: {}", escaped(note)));
     }
+    let container = match (arguments.sandbox.devcontainer.as_deref(), &project) {
+        (None, _) => None,
+        (Some(name), Some(project)) => Some(DevContainer::trusted(project, name, &data)?),
+        (Some(_), None) => {
+            let message = "`--devcontainer` needs a project, and this directory is in none";
+            return Err(Problem::new(Code::ProjectRefused, message));
+        }
+    };
     if let Some(profile) = &chosen.profile {
         let root = project.as_ref().map(|project| project.root.as_path());
         let inside = workspace.as_ref().map(|workspace| workspace.inside.as_path());
-        let inside = inside.or(root).unwrap_or(current);
+        let of_container = container.as_ref().map(|container| container.inside.as_path());
+        let inside = inside.or(of_container).or(root).unwrap_or(current);
         profile.apply_to_create(arguments, inside)?;
     }
-    Ok(chosen.profile)
+    let (Some(container), Some(project)) = (&container, &project) else {
+        return Ok((chosen.profile, None));
+    };
+    let script = container.apply_to_create(arguments, project)?;
+    if container.has_start_command() {
+        notify(
+            "note: postStartCommand runs after the creation; `stockade start` does not run it again",
+        );
+    }
+    Ok((chosen.profile, script))
 }
 
 /// The request for these arguments, for a caller in this directory.
 pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSandbox, Problem> {
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
-    let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
+    let project = CurrentProject::of(current).root().map(Path::to_owned);
+    let of_workspace = workspace.as_ref().map(|workspace| workspace.host.as_path());
+    let requested = SandboxRequest::read(
+        &arguments.sandbox,
+        workspace.as_ref(),
+        of_workspace.or(project.as_deref()),
+        current,
+    )?;
     let SecretFlags { secret, strict_secrets } = arguments.secrets;
     secrets::refuse_set_twice(&secret, |name| requested.environment.contains_key(name))?;
     if let (Some(first), None) = (secret.first(), &requested.network) {
@@ -154,7 +235,6 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             .because("`stockade exec` accepts another group for one command")
             .remedied_by(format!("--user {user}")));
     }
-    let project = CurrentProject::of(current).root().map(Path::to_owned);
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -165,12 +245,18 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         workspace,
         project,
         mounts: requested.mounts,
+        volumes: requested.volumes,
+        caches: requested.caches,
         environment: requested.environment,
         metadata: requested.labels,
         default_uid: requested.user.map(|user| user.user),
         working_directory: requested.working_directory,
         limits: requested.limits,
         output_limit_bytes: requested.output_limit_bytes,
+        command_timeout_seconds: arguments
+            .timeout
+            .and_then(|limit| limit.0)
+            .map(|length| length.as_secs_f64()),
         best_effort: requested.best_effort,
         network: requested.network.map(|mut network| {
             network.secrets = secret;

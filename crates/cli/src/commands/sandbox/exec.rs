@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use stockade_api::{CommandLine, Execute, GetSandbox, NetworkStatus};
-use stockade_core::SandboxId;
 use stockade_core::network::DeniedConnection;
+use stockade_core::{SandboxId, Ttl};
 
 use super::attach::{attach, set_terminal_kind, size};
 use super::{absolute, find, secret};
@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
         let mut execute = Execute::new(id, command_line(arguments.command));
         set_place(&remote, &mut execute, &arguments.variables, arguments.cwd, arguments.user)
             .await?;
-        let timeout = arguments.timeout.and_then(|limit| limit.0);
+        // `none` also overrides the time limit that the sandbox has for its commands.
+        let timeout = arguments.timeout.map(|limit| limit.0.unwrap_or(Ttl::MAX));
         execute.timeout_seconds = timeout.map(|length| length.as_secs_f64());
         execute.output_limit_bytes = arguments.max_output.map(no_limit);
         if arguments.detach {

@@ -71,6 +71,12 @@ fn text(sandbox: &Sandbox) -> String {
         let location = if host == inside { host } else { format!("{host} at {inside}") };
         ("workspace", location)
     }));
+    lines.extend(sandbox.volumes.iter().map(|volume| {
+        let inside = escaped(&volume.inside.to_string_lossy());
+        let mode = if volume.read_only { " (read-only)" } else { "" };
+        ("volume", format!("{} at {inside}{mode}", volume.name))
+    }));
+    lines.extend(sandbox.caches.iter().map(|cache| ("cache", cache.name.to_string())));
     lines.extend(removal(sandbox).map(|at| ("removed", at)));
     lines.extend(sandbox.bundle.as_ref().map(|id| ("bundle", id.clone())));
     lines.extend(sandbox.reason.as_ref().map(|reason| ("reason", escaped(reason))));

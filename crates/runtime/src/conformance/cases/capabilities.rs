@@ -5,7 +5,7 @@ use stockade_core::network::Policy;
 use stockade_core::sandbox::{HostMount, User, Workspace};
 
 use super::super::harness::{Harness, within};
-use super::super::sandbox::command;
+use super::super::sandbox::{command, volume};
 use crate::capability::Capability;
 use crate::error::{Error, Result};
 use crate::exec::{Command, WindowSize};
@@ -38,6 +38,10 @@ async fn attempt(harness: &Harness, capability: Capability) -> Option<Result<()>
         Capability::HostMounts => {
             let mount = HostMount { host, inside: "/shown".into(), writable: false };
             create(SandboxSpec { mounts: vec![mount], ..spec }).await
+        }
+        Capability::Volumes => {
+            let volume = volume("shared", "/shared");
+            create(SandboxSpec { volumes: vec![volume], ..spec }).await
         }
         Capability::Egress => {
             create(SandboxSpec { network: Some(Policy::default()), ..spec }).await

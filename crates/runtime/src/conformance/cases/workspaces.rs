@@ -10,11 +10,11 @@ use stockade_bundle::manifest::{Change, Entry};
 use stockade_bundle::project::Project;
 use stockade_bundle::scan::scan;
 use stockade_bundle::view::{LayerChanges, LayerCollector};
-use stockade_core::sandbox::{HostMount, Workspace};
-use stockade_core::{BundleLimits, SandboxSpec, SnapshotId};
+use stockade_core::sandbox::{HostMount, VolumeMount, Workspace};
+use stockade_core::{BundleLimits, OwnerId, SandboxSpec, SnapshotId};
 
 use super::super::harness::{Harness, path, within};
-use super::super::sandbox::{Sandbox, script};
+use super::super::sandbox::{Sandbox, script, volume};
 use crate::changes::WorkspaceChanges;
 use crate::error::Error;
 use crate::exec::Ending;
@@ -120,6 +120,55 @@ pub(crate) async fn mounts_may_be_writable(harness: &Harness) {
     assert!(!project.join("file").exists());
     sandbox.cleanup().await;
     assert_eq!(fs::read_to_string(project.join("directory/file")).unwrap(), "deep\n");
+}
+
+pub(crate) async fn a_volume_is_shared_and_outlives_its_sandboxes(harness: &Harness) {
+    let spec = SandboxSpec { volumes: vec![volume("shared", "/shared")], ..harness.spec() };
+    let (one, other) = (harness.sandbox_with(&spec).await, harness.sandbox_with(&spec).await);
+    one.good("echo first > /shared/file && mkdir /shared/directory").await;
+    other.good("grep -q first /shared/file && echo second > /shared/directory/file").await;
+    let owner = "stat -c %u:%g /shared/file";
+    assert_eq!(one.good(owner).await, other.good(owner).await);
+    one.cleanup().await;
+    other.cleanup().await;
+    let third = harness.sandbox_with(&spec).await;
+    third.good("grep -q second /shared/directory/file").await;
+    third.cleanup().await;
+}
+
+pub(crate) async fn a_volume_may_be_read_only_or_a_part(harness: &Harness) {
+    let whole = SandboxSpec { volumes: vec![volume("parts", "/whole")], ..harness.spec() };
+    let sandbox = harness.sandbox_with(&whole).await;
+    sandbox
+        .good("mkdir /whole/part && echo content > /whole/part/file && ln -s /etc /whole/link")
+        .await;
+    let shown = VolumeMount { writable: false, ..volume("parts", "/shown") };
+    let part = VolumeMount { sub_path: Some("part".into()), ..volume("parts", "/part") };
+    let spec = SandboxSpec { volumes: vec![shown.clone(), part], ..harness.spec() };
+    let reader = harness.sandbox_with(&spec).await;
+    reader.good("grep -q content /shown/part/file && echo more >> /part/file").await;
+    reader.good("! touch /shown/new 2>/dev/null && ! rm -f /shown/part/file 2>/dev/null").await;
+    for sub_path in ["link", "none", "..", "part/../..", "/etc"] {
+        let volume = VolumeMount { sub_path: Some(sub_path.into()), ..shown.clone() };
+        let spec = SandboxSpec { volumes: vec![volume], ..harness.spec() };
+        let made = harness.runtime().create(&harness.id(), &spec).await;
+        assert!(matches!(made, Err(crate::Error::Invalid(_))), "{sub_path}: {made:?}");
+    }
+    reader.cleanup().await;
+    sandbox.cleanup().await;
+}
+
+pub(crate) async fn a_volume_belongs_to_one_owner(harness: &Harness) {
+    let spec = SandboxSpec { volumes: vec![volume("mine", "/mine")], ..harness.spec() };
+    let sandbox = harness.sandbox_with(&spec).await;
+    sandbox.good("echo content > /mine/file").await;
+    let owner = OwnerId::new("another").expect("an owner");
+    let volume = VolumeMount { owner, ..volume("mine", "/mine") };
+    let spec = SandboxSpec { volumes: vec![volume], ..harness.spec() };
+    let other = harness.sandbox_with(&spec).await;
+    other.good("! test -e /mine/file").await;
+    other.cleanup().await;
+    sandbox.cleanup().await;
 }
 
 /// The changes of a sandbox, gathered in the way of a real caller: `+` is new, `~` differs from the

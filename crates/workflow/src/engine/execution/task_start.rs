@@ -128,7 +128,7 @@ impl Execution {
         }
         if matches!(task.work, Work::Sandbox(_)) {
             let attempt = self.sandbox_attempt(key.clone(), task);
-            return Box::pin(async move { (key, attempt.execute().await) });
+            return Box::pin(async move { (key, Box::pin(attempt.execute()).await) });
         }
         let (user_code, run) = (Arc::clone(&self.user_code), self.run.id.clone());
         Box::pin(async move {

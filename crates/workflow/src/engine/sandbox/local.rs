@@ -62,6 +62,7 @@ impl SandboxAttempt {
         let handle = self.handle()?;
         let contract = request::contract(sandbox)?;
         let mut local = request::local(sandbox, contract.as_ref(), &self.environment)?;
+        request::check_host_paths(&local.mounts, self.state.options.host_paths.as_deref())?;
         if row.is_none() {
             local.selected = self.select_runtime(&handle, &local).await?;
         }
@@ -365,6 +366,7 @@ impl SandboxAttempt {
             workspace: Some(workspace),
             image: local.image.clone(),
             mounts,
+            volumes: local.volumes.clone(),
             limits: local.limits,
             network: local.network.clone(),
             publish: local.ports.clone(),

@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
-use stockade_api::{Network, PublishedPort};
+use stockade_api::{Network, PublishedPort, VolumeMount};
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::runtime::{Capability, RuntimeName, Support, Unselectable};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::smithers_egress::{self, Contract};
-use stockade_core::{parse_bytes, parse_cpus};
+use stockade_core::{VolumeName, parse_bytes, parse_cpus};
 
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::engine::run_secrets;
@@ -47,6 +47,7 @@ pub(super) struct Local {
     /// The environment variables of each process in the sandbox.
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
+    pub(super) volumes: Vec<VolumeMount>,
     pub(super) limits: Limits,
     /// The hosts that it may connect to; none if absent.
     pub(super) network: Option<Network>,
@@ -163,6 +164,7 @@ pub(super) fn local(
         cpu_millis: cpus.transpose()?,
         ..Limits::default()
     };
+    let (mounts, volumes) = mounts(sandbox)?;
     Ok(Local {
         runtime: requested.as_str(),
         selected: requested.as_str().to_owned(),
@@ -170,7 +172,8 @@ pub(super) fn local(
         image: sandbox.image.clone(),
         ports: ports(sandbox)?,
         environment,
-        mounts: mounts(sandbox)?,
+        mounts,
+        volumes,
         limits,
         network,
     })
@@ -217,7 +220,8 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
         ("image", Capability::HostRoot, sandbox.image.is_none()),
         ("image", Capability::Images, sandbox.image.is_some()),
         ("ports", Capability::Ports, !sandbox.ports.is_empty()),
-        ("volumes", Capability::HostMounts, !sandbox.volumes.is_empty()),
+        ("volumes", Capability::HostMounts, has_volume(sandbox, true)),
+        ("volumes", Capability::Volumes, has_volume(sandbox, false)),
         ("memoryLimit", Capability::MemoryLimit, sandbox.memory_limit.is_some()),
         ("cpuLimit", Capability::CpuLimit, sandbox.cpu_limit.is_some()),
         ("allowNetwork", Capability::Egress, sandbox.allow_network),
@@ -330,12 +334,44 @@ fn unsupported_runtime(
     TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
-fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, TaskError> {
-    let mount = |volume: &crate::graph::Volume| {
+/// Refuses a path of the host that is in none of the allowed directories. Links are followed first.
+pub(super) fn check_host_paths(
+    mounts: &[HostMount],
+    allowed: Option<&[PathBuf]>,
+) -> Result<(), TaskError> {
+    let Some(allowed) = allowed else { return Ok(()) };
+    let allowed: Vec<_> = allowed.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let is_allowed = |mount: &&HostMount| {
+        let real = mount.host.canonicalize();
+        real.is_ok_and(|real| allowed.iter().any(|directory| real.starts_with(directory)))
+    };
+    match mounts.iter().find(|mount| !is_allowed(mount)) {
+        None => Ok(()),
+        Some(mount) => Err(invalid(format!(
+            "the volume {} is a path of the host that this server does not allow: use the name of a volume, or \
+             add the directory to STOCKADE_HOST_PATHS of the server",
+            mount.host.display()
+        ))),
+    }
+}
+
+/// Whether the sandbox mounts a path of the host, or a named volume.
+fn has_volume(sandbox: &Sandbox, is_host_path: bool) -> bool {
+    sandbox.volumes.iter().any(|volume| volume.host.contains('/') == is_host_path)
+}
+
+/// The paths of the host and the volumes that a sandbox mounts. As in Docker, what contains no slash is
+/// the name of a volume.
+fn mounts(sandbox: &Sandbox) -> Result<(Vec<HostMount>, Vec<VolumeMount>), TaskError> {
+    let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
+    for volume in &sandbox.volumes {
         let (host, inside) = (PathBuf::from(&volume.host), PathBuf::from(&volume.container));
-        if !host.is_absolute() || !inside.is_absolute() {
-            let message =
-                format!("the volume {}:{} needs absolute paths", volume.host, volume.container);
+        let is_named = !volume.host.is_empty() && !volume.host.contains('/');
+        if !inside.is_absolute() || (!host.is_absolute() && !is_named) {
+            let message = format!(
+                "the volume {}:{} needs absolute paths, or the name of a volume",
+                volume.host, volume.container
+            );
             return Err(invalid(message));
         }
         let reserved = [WORKSPACE, REQUEST, RESULT, "/opt/stockade"];
@@ -348,7 +384,40 @@ fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, TaskError> {
             );
             return Err(invalid(message));
         }
-        Ok(HostMount { host, inside, writable: !volume.is_read_only })
-    };
-    sandbox.volumes.iter().map(mount).collect()
+        if is_named {
+            let name = VolumeName::new(volume.host.as_str())
+                .map_err(|error| invalid(error.to_string()))?;
+            let read_only = volume.is_read_only;
+            volumes.push(VolumeMount { name, inside, read_only, sub_path: None });
+        } else {
+            mounts.push(HostMount { host, inside, writable: !volume.is_read_only });
+        }
+    }
+    Ok((mounts, volumes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_host_must_be_allowed_where_there_is_a_list() {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        for directory in ["shared/below", "other"] {
+            std::fs::create_dir_all(path(directory)).unwrap();
+        }
+        std::os::unix::fs::symlink(path("other"), path("shared/link")).unwrap();
+        let allowed = [path("shared"), path("missing")];
+        let check = |name: &str, allowed: Option<&[PathBuf]>| {
+            let mount = HostMount { host: path(name), inside: "/m".into(), writable: false };
+            check_host_paths(&[mount], allowed).is_ok()
+        };
+        assert!(check("other", None));
+        assert!(check("shared", Some(&allowed)) && check("shared/below", Some(&allowed)));
+        for bad in ["other", "shared/link", "shared/../other", "missing", ""] {
+            assert!(!check(bad, Some(&allowed)), "{bad}");
+        }
+        assert!(!check("shared", Some(&[])));
+    }
 }

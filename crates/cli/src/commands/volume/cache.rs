@@ -1,0 +1,121 @@
+//! `stockade cache`: the volumes in which tools keep what they have downloaded or built.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use stockade_core::cache::PROJECT_LABEL;
+use stockade_core::sandbox::CacheMount;
+use stockade_core::{OwnerId, VolumeName};
+use stockade_review::CurrentProject;
+use stockade_volume::{Volume, of_cache};
+
+use super::users::Users;
+use super::{open, print_names, prune_chosen, remove, to_json};
+use crate::args::volume::{Cache, CacheCommand, ListCaches, PruneCaches, RemoveVolumes};
+use crate::commands::df;
+use crate::commands::print::{notify, print, print_text};
+use crate::problem::Failure;
+use crate::review::current_project;
+use crate::run::volume_problem;
+use crate::table::Table;
+
+/// Runs a command on caches.
+pub(crate) fn run(arguments: &Cache) -> Result<u8, Failure> {
+    match &arguments.what {
+        CacheCommand::Ls(list) => self::list(list),
+        CacheCommand::Rm(rm) => self::rm(rm),
+        CacheCommand::Prune(prune) => self::prune(prune),
+    }
+}
+
+/// Whether a volume is a cache of a project; all caches if there is none.
+fn is_of(volume: &Volume, project: &CurrentProject) -> bool {
+    let of = volume.labels.get(PROJECT_LABEL).map(Path::new);
+    volume.cache().is_some() && of == project.root()
+}
+
+fn list(arguments: &ListCaches) -> Result<u8, Failure> {
+    let (data, volumes) = open()?;
+    let project = current_project()?;
+    let mut found = volumes.list().map_err(|error| volume_problem(&error))?;
+    found.retain(|volume| match arguments.all {
+        true => volume.cache().is_some(),
+        false => is_of(volume, &project),
+    });
+    if arguments.quiet {
+        print_names(found.iter().map(|volume| volume.name.as_str()))?;
+        return Ok(0);
+    }
+    let users = Users::known(&data);
+    if arguments.json {
+        let cache = |volume: &Volume| {
+            let mut value = to_json(volume, &users);
+            value["cache"] = json!(volume.cache());
+            value["project"] = volume.labels.get(PROJECT_LABEL).map_or(Value::Null, |it| json!(it));
+            value
+        };
+        print(&json!({ "caches": found.iter().map(cache).collect::<Vec<_>>() }))?;
+        return Ok(0);
+    }
+    if found.is_empty() {
+        notify("no caches of this project; use one: stockade run --cache npm -- npm ci");
+        return Ok(0);
+    }
+    let mut table = Table::new(["CACHE", "VOLUME", "SIZE", "USED BY", "PROJECT"]);
+    for volume in &found {
+        table.row([
+            volume.cache().unwrap_or_default().to_owned(),
+            volume.name.to_string(),
+            df::size(df::used(&volume.path)),
+            users.of(volume).join(", "),
+            volume.labels.get(PROJECT_LABEL).cloned().unwrap_or_default(),
+        ]);
+    }
+    print_text(&table.text())?;
+    Ok(0)
+}
+
+/// Removes caches, which are named by their volumes or, for the current project, by their own names.
+fn rm(arguments: &RemoveVolumes) -> Result<u8, Failure> {
+    let (_, volumes) = open()?;
+    let project = current_project()?;
+    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
+    let own = |text: &String| {
+        let mount = CacheMount {
+            owner: owner.clone(),
+            name: VolumeName::new(text.as_str()).ok()?,
+            project: project.root().map(Path::to_owned),
+            inside: None,
+        };
+        let (name, _) = of_cache(&mount).ok()?;
+        volumes.get(&name).ok()?.map(|volume| volume.name.to_string())
+    };
+    let is_cache = |text: &String| {
+        let name = VolumeName::new(text.as_str()).ok();
+        name.and_then(|name| volumes.get(&name).ok()?).is_some_and(|it| it.cache().is_some())
+    };
+    let names: Vec<_> = arguments
+        .name
+        .iter()
+        .map(|text| match is_cache(text) {
+            true => text.clone(),
+            // A volume that is no cache is not removed by its name.
+            false => own(text).unwrap_or_else(|| format!("cache-{text}")),
+        })
+        .collect();
+    remove(&names, arguments)
+}
+
+fn prune(arguments: &PruneCaches) -> Result<u8, Failure> {
+    let project = current_project()?;
+    let is_chosen = |volume: &Volume| match arguments.all {
+        true => volume.cache().is_some(),
+        false => is_of(volume, &project),
+    };
+    let what = match arguments.all {
+        true => "all caches that no sandbox uses",
+        false => "the caches of this project that no sandbox uses",
+    };
+    let command = if arguments.all { "cache prune --all" } else { "cache prune" };
+    prune_chosen(is_chosen, what, command, arguments.force, arguments.json)
+}
