@@ -35,6 +35,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-egress", &["stockade-core", "stockade-egress-control"]),
     ("stockade-egress-control", &["stockade-core"]),
     ("stockade-network-stub", &["stockade-core"]),
+    ("stockade-registry", &["stockade-core", "stockade-registry-control"]),
+    ("stockade-registry-control", &["stockade-core"]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle"]),
