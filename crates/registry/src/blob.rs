@@ -97,7 +97,7 @@ async fn attempt(
         let path = format!("blobs/{digest}");
         let response = source.get(&path, "*/*", partial.length).await?;
         if !continues(&response, partial.length, *size) {
-            partial.clear(digest)?;
+            partial.clear()?;
             if response.status.as_u16() == 206 {
                 return Err(Error::Invalid {
                     host: response.host(),
@@ -115,7 +115,7 @@ async fn attempt(
         let mut reported = partial.length;
         while let Some(part) = parts.next().await? {
             if partial.length + part.len() as u64 > *size {
-                partial.clear(digest)?;
+                partial.clear()?;
                 return Err(mismatch(format!("more than {size} bytes")));
             }
             partial.append(&part)?;
@@ -134,7 +134,7 @@ async fn attempt(
     }
     let found = partial.hasher.clone().finish();
     if found != *digest {
-        partial.clear(digest)?;
+        partial.clear()?;
         return Err(mismatch(format!("the digest {found}")));
     }
     Ok(())

@@ -30,10 +30,8 @@ impl Layout {
     /// Opens or creates a layout.
     pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
         let layout = Self { directory: directory.to_owned() };
-        for algorithm in ["sha256", "sha512"] {
-            let path = directory.join("blobs").join(algorithm);
-            std::fs::create_dir_all(&path).map_err(|source| write_error(&path, source))?;
-        }
+        let blobs = directory.join("blobs/sha256");
+        std::fs::create_dir_all(&blobs).map_err(|source| write_error(&blobs, source))?;
         layout.replace(
             "oci-layout",
             json!({ "imageLayoutVersion": "1.0.0" }).to_string().as_bytes(),
@@ -72,7 +70,7 @@ impl Layout {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
         let file = options.open(&path).map_err(|source| write_error(&path, source))?;
-        let mut partial = Partial { file, path, hasher: digest.hasher(), length: 0 };
+        let mut partial = Partial { file, path, hasher: Hasher::default(), length: 0 };
         let mut buffer = vec![0; 64 << 10];
         loop {
             let read = partial.file.read(&mut buffer);
@@ -83,7 +81,7 @@ impl Layout {
             partial.hasher.update(&buffer[..count]);
             partial.length += count as u64;
             if partial.length > size {
-                partial.clear(digest)?;
+                partial.clear()?;
                 break;
             }
         }
@@ -131,11 +129,11 @@ impl Partial {
     }
 
     /// Starts again at the first byte.
-    pub(crate) fn clear(&mut self, digest: &Digest) -> Result<(), Error> {
+    pub(crate) fn clear(&mut self) -> Result<(), Error> {
         use std::io::Seek as _;
         let cleared = self.file.set_len(0).and_then(|()| self.file.rewind());
         cleared.map_err(|source| write_error(&self.path, source))?;
-        self.hasher = digest.hasher();
+        self.hasher = Hasher::default();
         self.length = 0;
         Ok(())
     }
