@@ -30,6 +30,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-forward", &[]),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
+    ("stockade-image", &["stockade-core", "stockade-bundle"]),
     ("stockade-review", &["stockade-core", "stockade-api", "stockade-bundle"]),
     ("stockade-durable", &[]),
     ("stockade-egress", &["stockade-core", "stockade-egress-control"]),
@@ -39,12 +40,19 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-registry-control", &["stockade-core"]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
-    ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle"]),
+    ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-image"]),
     // Its suite for backends is library code, and records skips as tests do.
     ("stockade-runtime", &["stockade-core", "stockade-bundle", TEST_SUPPORT]),
     (
         "stockade-runtime-native",
-        &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-plan", "stockade-runtime"],
+        &[
+            "stockade-core",
+            "stockade-jail",
+            "stockade-bundle",
+            "stockade-image",
+            "stockade-plan",
+            "stockade-runtime",
+        ],
     ),
     (
         "stockade-workflow",
@@ -68,6 +76,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-core",
             "stockade-egress-control",
             "stockade-forward",
+            "stockade-image",
             "stockade-jail",
             "stockade-network-stub",
             "stockade-plan",
