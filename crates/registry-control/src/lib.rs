@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stockade_core::Problem;
 use stockade_core::bytes::path;
+use stockade_image::{Descriptor, Digest, Index, Platform};
 
 /// The longest line in either direction, in bytes.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
@@ -39,7 +40,7 @@ pub struct Request {
     /// How the registry is reached.
     pub access: Access,
     /// Blobs that need not be downloaded, by digest.
-    pub present: Vec<String>,
+    pub present: Vec<Digest>,
     /// The largest sum of all blobs.
     pub max_bytes: u64,
 }
@@ -51,35 +52,25 @@ pub enum Selector {
     /// The one that a tag names now.
     Tag(String),
     /// The one with this digest, `sha256:…`.
-    Digest(String),
+    Digest(Digest),
 }
 
-impl Selector {
-    /// The text in the registry's paths.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Tag(text) | Self::Digest(text) => text,
+            Self::Tag(tag) => f.write_str(tag),
+            Self::Digest(digest) => write!(f, "{digest}"),
         }
     }
 }
 
-/// A platform in the words of OCI.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Platform {
-    /// The operating system, such as `linux`.
-    pub os: String,
-    /// The architecture, such as `amd64`.
-    pub architecture: String,
-    /// The variant of the architecture, such as `v8`.
-    pub variant: Option<String>,
-}
-
-impl std::fmt::Display for Platform {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)?;
-        self.variant.iter().try_for_each(|variant| write!(f, "/{variant}"))
+/// The manifest of an index for a platform: the one that names it, or the only one if that names no
+/// platform.
+#[must_use]
+pub fn choose<'i>(index: &'i Index, platform: &Platform) -> Option<&'i Descriptor> {
+    match index.manifests.as_slice() {
+        [only] if only.platform.is_none() => Some(only),
+        _ => index.select(platform),
     }
 }
 
@@ -102,30 +93,30 @@ pub enum Event {
         /// The host that served it.
         host: String,
         /// The digest of what the reference names: an index or a manifest.
-        digest: String,
+        digest: Digest,
         /// The layers, the lowest first.
         layers: Vec<Layer>,
     },
     /// So many bytes of a blob are on the disk.
     Progress {
         /// The blob.
-        digest: String,
+        digest: Digest,
         /// Its bytes so far.
         bytes: u64,
     },
     /// A download failed and is tried again.
     Retry {
-        /// The blob or manifest.
-        digest: String,
+        /// The blob or manifest, by its tag or digest.
+        what: String,
         /// What failed.
         reason: String,
     },
     /// The layout is complete.
     Done {
         /// The digest of the manifest of the platform.
-        manifest: String,
+        manifest: Digest,
         /// The digest of what the reference names.
-        digest: String,
+        digest: Digest,
     },
     /// The download has ended without an image.
     Failed {
@@ -139,7 +130,7 @@ pub enum Event {
 #[serde(deny_unknown_fields)]
 pub struct Layer {
     /// The digest of the blob.
-    pub digest: String,
+    pub digest: Digest,
     /// Its size in bytes.
     pub size: u64,
     /// Whether it was there before.
@@ -159,16 +150,11 @@ mod tests {
             registry: "localhost:5000".to_owned(),
             repository: "a/b".to_owned(),
             selector: Selector::Tag("1".to_owned()),
-            platform: Platform {
-                os: "linux".to_owned(),
-                architecture: "arm".to_owned(),
-                variant: Some("v7".to_owned()),
-            },
+            platform: "linux/arm/v7".parse().unwrap(),
             access: Access { mirrors: vec!["m".to_owned()], insecure: Vec::new() },
             present: Vec::new(),
             max_bytes: DEFAULT_MAX_BYTES,
         };
-        assert_eq!(request.platform.to_string(), "linux/arm/v7");
         let text = serde_json::to_string(&request).unwrap();
         assert!(!text.contains('\n'));
         assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);

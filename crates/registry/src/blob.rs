@@ -2,9 +2,9 @@
 //! and the digest at the end, and tries again a bounded number of times.
 
 use hyper::header;
+use stockade_image::Descriptor;
 use stockade_registry_control::Event;
 
-use crate::digest::Digest;
 use crate::error::Error;
 use crate::exchange::Response;
 use crate::layout::{Layout, Partial};
@@ -14,14 +14,6 @@ use crate::source::Source;
 const PROGRESS_BYTES: u64 = 1 << 20;
 /// After so many new bytes the caller is told.
 const REPORT_BYTES: u64 = 512 << 10;
-
-/// What a manifest says about a blob.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Descriptor {
-    pub(crate) media_type: String,
-    pub(crate) digest: Digest,
-    pub(crate) size: u64,
-}
 
 /// Downloads a blob from the first of these sources that has it.
 pub(crate) async fn fetch(
@@ -74,7 +66,7 @@ async fn from_source(
             return Err(error);
         }
         let reason = crate::problem::text(&error);
-        report(Event::Retry { digest: blob.digest.to_string(), reason });
+        report(Event::Retry { what: blob.digest.to_string(), reason });
         tokio::time::sleep(asked.max(pause)).await;
         pause *= 2;
     }
@@ -87,7 +79,7 @@ async fn attempt(
     blob: &Descriptor,
     report: &dyn Fn(Event),
 ) -> Result<(), Error> {
-    let Descriptor { digest, size, media_type: _ } = blob;
+    let Descriptor { digest, size, .. } = blob;
     let mismatch = |found: String| Error::Mismatch {
         host: source.host.name.clone(),
         what: format!("blob {digest}"),
@@ -121,7 +113,7 @@ async fn attempt(
             partial.append(&part)?;
             if partial.length >= reported + REPORT_BYTES || partial.length == *size {
                 reported = partial.length;
-                report(Event::Progress { digest: digest.to_string(), bytes: reported });
+                report(Event::Progress { digest: digest.clone(), bytes: reported });
             }
         }
         if partial.length < *size {
@@ -132,7 +124,7 @@ async fn attempt(
             });
         }
     }
-    let found = partial.hasher.clone().finish();
+    let found = partial.digest();
     if found != *digest {
         partial.clear()?;
         return Err(mismatch(format!("the digest {found}")));

@@ -1,21 +1,20 @@
 //! Downloads one image: from the reference to the manifest of a platform, then all blobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use hyper::header::HeaderName;
-use stockade_registry_control::{Event, Layer, Platform, Request, Selector};
+use stockade_image::{Configuration, Descriptor, Digest, Document, MAX_DOCUMENT_BYTES, MediaType};
+use stockade_registry_control::{Event, Layer, Request, Selector, choose};
 
-use crate::blob::{self, Descriptor};
+use crate::blob;
 use crate::connect::Trust;
 use crate::credentials::Credentials;
-use crate::digest::Digest;
 use crate::error::Error;
 use crate::exchange::Client;
 use crate::host::{Host, authority};
 use crate::layout::Layout;
-use crate::manifest::{self, Document, MANIFEST_BYTES};
 use crate::source::Source;
 use crate::times::Times;
 
@@ -61,9 +60,9 @@ pub async fn download(
             Err(error) => return Err(error),
         };
         image.fetch_blobs(&sources[index..], &layout, request, report).await?;
-        let Descriptor { media_type, digest, size } = &image.named;
+        let Descriptor { media_type, digest, size, .. } = &image.named;
         layout.finish(media_type, digest, *size)?;
-        report(Event::Done { manifest: image.manifest.to_string(), digest: digest.to_string() });
+        report(Event::Done { manifest: image.manifest, digest: digest.clone() });
         return Ok(());
     }
     Err(failure.unwrap_or_else(|| Error::Invalid {
@@ -90,40 +89,34 @@ impl Image {
     ) -> Result<Self, Error> {
         let (digest, content) = document(source, &request.selector, report).await?;
         let invalid = |reason: String| Error::Invalid { host: source.host.name.clone(), reason };
-        let mut document = Document::parse(&content).map_err(invalid)?;
-        let named = Descriptor {
-            media_type: document.media_type().to_owned(),
-            digest: digest.clone(),
-            size: content.len() as u64,
+        let parse = |content: &[u8]| {
+            Document::parse(content, None).map_err(|error| invalid(with_causes(&error)))
         };
+        let mut document = parse(&content)?;
+        let named = named(&document, &digest, content.len());
         layout.add(&digest, &content)?;
         let mut current = digest;
         for _ in 0..MAX_DEPTH {
-            let entries = match document {
-                Document::Image { config, layers, .. } => {
+            let index = match document {
+                Document::Manifest(manifest) => {
+                    let stockade_image::Manifest { config, layers, .. } = manifest;
                     return Ok(Self { named, manifest: current, config, layers });
                 }
-                Document::Index { entries, .. } => entries,
+                Document::Index(index) => index,
             };
-            // An index without platforms has one image for every platform.
-            let chosen = match entries.as_slice() {
-                [only] if only.platform.is_none() => Some(only),
-                all => manifest::choose(all, &request.platform),
-            };
-            let Some(chosen) = chosen else {
-                let available: Vec<Platform> =
-                    entries.into_iter().filter_map(|entry| entry.platform).collect();
+            let Some(chosen) = choose(&index, &request.platform) else {
+                let available = index.platforms().into_iter().collect();
                 return Err(Error::NoPlatform { wanted: request.platform.clone(), available });
             };
-            let Descriptor { digest, size, .. } = &chosen.descriptor;
+            let Descriptor { digest, size, .. } = chosen;
             current = digest.clone();
-            let selector = Selector::Digest(digest.to_string());
+            let selector = Selector::Digest(digest.clone());
             let content = if layout.has(digest, *size) {
                 layout.read(digest)?
             } else {
                 self::document(source, &selector, report).await?.1
             };
-            if content.len() as u64 != *size || !current.is_of(&content) {
+            if content.len() as u64 != *size || Digest::of(&content) != current {
                 return Err(Error::Mismatch {
                     host: source.host.name.clone(),
                     what: format!("manifest {current}"),
@@ -131,7 +124,7 @@ impl Image {
                 });
             }
             layout.add(&current, &content)?;
-            document = Document::parse(&content).map_err(invalid)?;
+            document = parse(&content)?;
         }
         Err(invalid(format!("indexes are nested more than {MAX_DEPTH} times")))
     }
@@ -149,28 +142,32 @@ impl Image {
             let what = format!("the image, with {total} bytes,");
             return Err(Error::TooLarge { what, limit: request.max_bytes, is_total: true });
         }
+        if self.config.size > MAX_DOCUMENT_BYTES {
+            let what = "the configuration of the image".to_owned();
+            return Err(Error::TooLarge { what, limit: MAX_DOCUMENT_BYTES, is_total: false });
+        }
         // The configuration says for which platform the image is, before its layers are fetched.
         blob::fetch(sources, layout, &self.config, &|_| ()).await?;
-        let config = layout.read(&self.config.digest)?;
-        let invalid =
-            |reason: String| Error::Invalid { host: sources[0].host.name.clone(), reason };
-        let found = manifest::platform_of_config(&config).map_err(invalid)?;
-        if let Some(found) = found.filter(|found| !manifest::fits(found, &request.platform)) {
+        let config = Configuration::parse(&layout.read(&self.config.digest)?);
+        let found = config.map(|config| config.platform()).map_err(|error| Error::Invalid {
+            host: sources[0].host.name.clone(),
+            reason: with_causes(&error),
+        })?;
+        if !request.platform.accepts(&found) {
             let wanted = request.platform.clone();
             return Err(Error::NoPlatform { wanted, available: vec![found] });
         }
         let present = |blob: &Descriptor| {
-            request.present.iter().any(|digest| digest == blob.digest.as_str())
-                || layout.has(&blob.digest, blob.size)
+            request.present.contains(&blob.digest) || layout.has(&blob.digest, blob.size)
         };
         let layers = self.layers.iter().map(|layer| Layer {
-            digest: layer.digest.to_string(),
+            digest: layer.digest.clone(),
             size: layer.size,
             present: present(layer),
         });
         report(Event::Resolved {
             host: sources[0].host.name.clone(),
-            digest: self.named.digest.to_string(),
+            digest: self.named.digest.clone(),
             layers: layers.collect(),
         });
         let mut seen = BTreeSet::new();
@@ -219,7 +216,7 @@ async fn document(
             return Err(error);
         }
         let reason = crate::problem::text(&error);
-        report(Event::Retry { digest: selector.as_str().to_owned(), reason });
+        report(Event::Retry { what: selector.to_string(), reason });
         tokio::time::sleep(asked.max(pause)).await;
         pause *= 2;
     }
@@ -229,24 +226,44 @@ async fn fetch_document(
     source: &Source<'_>,
     selector: &Selector,
 ) -> Result<(Digest, Vec<u8>), Error> {
-    let path = format!("manifests/{}", selector.as_str());
-    let response = source.get(&path, &manifest::accepted(), 0).await?;
+    let path = format!("manifests/{selector}");
+    let response = source.get(&path, &MediaType::ACCEPTED.join(", "), 0).await?;
     let stated = response.header(HeaderName::from_static("docker-content-digest"));
     let stated = stated.map(str::to_owned);
-    let content = response.document("the manifest", MANIFEST_BYTES).await?;
+    let content = response.document("the manifest", MAX_DOCUMENT_BYTES).await?;
     let mismatch = |found: String| Error::Mismatch {
         host: source.host.name.clone(),
-        what: format!("manifest {}", selector.as_str()),
+        what: format!("manifest {selector}"),
         found,
     };
-    let digest = match (selector, stated.as_deref().and_then(Digest::parse)) {
-        (Selector::Digest(expected), _) => Digest::parse(expected)
-            .ok_or_else(|| mismatch("a digest of an unknown form".to_owned()))?,
-        (Selector::Tag(_), Some(stated)) => stated,
-        (Selector::Tag(_), None) => Digest::of(&content),
+    let digest = Digest::of(&content);
+    let expected = match selector {
+        Selector::Digest(digest) => Some(digest.clone()),
+        Selector::Tag(_) => stated.and_then(|text| text.parse().ok()),
     };
-    if !digest.is_of(&content) {
-        return Err(mismatch(format!("the digest {}", Digest::of(&content))));
+    if expected.is_some_and(|expected| expected != digest) {
+        return Err(mismatch(format!("the digest {digest}")));
     }
     Ok((digest, content))
+}
+
+/// The descriptor of a document.
+fn named(document: &Document, digest: &Digest, length: usize) -> Descriptor {
+    let media_type = match document {
+        Document::Manifest(_) => "application/vnd.oci.image.manifest.v1+json",
+        Document::Index(_) => "application/vnd.oci.image.index.v1+json",
+    };
+    Descriptor {
+        media_type: media_type.to_owned(),
+        digest: digest.clone(),
+        size: length as u64,
+        platform: None,
+        annotations: BTreeMap::new(),
+    }
+}
+
+/// An error with its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |all, cause| format!("{all}: {cause}"))
 }

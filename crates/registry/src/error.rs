@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use stockade_registry_control::Platform;
+use stockade_image::Platform;
 
 /// Why an image cannot be downloaded.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde_json::json;
 
-use crate::digest::{Digest, Hasher};
+use stockade_image::{Digest, Sha256Stream};
+
 use crate::error::Error;
 
 /// An OCI layout that is being written.
@@ -22,7 +23,7 @@ pub(crate) struct Layout {
 pub(crate) struct Partial {
     file: File,
     pub(crate) path: PathBuf,
-    pub(crate) hasher: Hasher,
+    hasher: Sha256Stream<io::Sink>,
     pub(crate) length: u64,
 }
 
@@ -40,8 +41,7 @@ impl Layout {
     }
 
     fn blob(&self, digest: &Digest) -> PathBuf {
-        let (algorithm, digits) = digest.parts();
-        self.directory.join("blobs").join(algorithm).join(digits)
+        self.directory.join("blobs/sha256").join(digest.hex())
     }
 
     /// Whether a blob of this size is complete.
@@ -58,8 +58,7 @@ impl Layout {
 
     /// Writes a small blob, whose digest was checked.
     pub(crate) fn add(&self, digest: &Digest, content: &[u8]) -> Result<(), Error> {
-        let (algorithm, digits) = digest.parts();
-        self.replace(&format!("blobs/{algorithm}/{digits}"), content)
+        self.replace(&format!("blobs/sha256/{}", digest.hex()), content)
     }
 
     /// The part of a blob that an earlier download left; empty if there is none, or if it is longer
@@ -70,7 +69,7 @@ impl Layout {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
         let file = options.open(&path).map_err(|source| write_error(&path, source))?;
-        let mut partial = Partial { file, path, hasher: Hasher::default(), length: 0 };
+        let mut partial = Partial { file, path, hasher: Sha256Stream::new(io::sink()), length: 0 };
         let mut buffer = vec![0; 64 << 10];
         loop {
             let read = partial.file.read(&mut buffer);
@@ -78,8 +77,7 @@ impl Layout {
             if count == 0 {
                 break;
             }
-            partial.hasher.update(&buffer[..count]);
-            partial.length += count as u64;
+            partial.hash(&buffer[..count]);
             if partial.length > size {
                 partial.clear()?;
                 break;
@@ -100,7 +98,7 @@ impl Layout {
         let index = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [{ "mediaType": media_type, "digest": digest.as_str(), "size": size }],
+            "manifests": [{ "mediaType": media_type, "digest": digest, "size": size }],
         });
         self.replace("index.json", index.to_string().as_bytes())
     }
@@ -120,11 +118,21 @@ impl Layout {
 }
 
 impl Partial {
+    fn hash(&mut self, part: &[u8]) {
+        // Into a sink this cannot fail.
+        let _ = self.hasher.write_all(part);
+        self.length += part.len() as u64;
+    }
+
+    /// The digest of what has been downloaded; after this, nothing can be appended.
+    pub(crate) fn digest(&mut self) -> Digest {
+        std::mem::replace(&mut self.hasher, Sha256Stream::new(io::sink())).finish().0
+    }
+
     /// Appends a part.
     pub(crate) fn append(&mut self, part: &[u8]) -> Result<(), Error> {
         self.file.write_all(part).map_err(|source| write_error(&self.path, source))?;
-        self.hasher.update(part);
-        self.length += part.len() as u64;
+        self.hash(part);
         Ok(())
     }
 
@@ -133,7 +141,7 @@ impl Partial {
         use std::io::Seek as _;
         let cleared = self.file.set_len(0).and_then(|()| self.file.rewind());
         cleared.map_err(|source| write_error(&self.path, source))?;
-        self.hasher = Hasher::default();
+        self.hasher = Sha256Stream::new(io::sink());
         self.length = 0;
         Ok(())
     }
@@ -159,7 +167,7 @@ mod tests {
         let mut partial = layout.partial(&digest, 6).unwrap();
         assert_eq!(partial.length, 3);
         partial.append(b"def").unwrap();
-        assert_eq!(partial.hasher.clone().finish(), digest);
+        assert_eq!(partial.digest(), digest);
         layout.complete(partial, &digest).unwrap();
         assert!(layout.has(&digest, 6) && !layout.has(&digest, 5));
         assert_eq!(layout.read(&digest).unwrap(), b"abcdef");

@@ -7,19 +7,17 @@
 //! after [`Credentials::load`] and [`Trust::load`], which need the user's files.
 //!
 //! Reading order: `download` (one image), `source` (one registry or mirror: authentication), `blob`,
-//! `manifest`, then `exchange` and `connect` (HTTP). Nothing is unpacked here.
+//! then `exchange` and `connect` (HTTP). Nothing is unpacked here.
 
 mod blob;
 mod challenge;
 mod connect;
 mod credentials;
-mod digest;
 mod download;
 mod error;
 mod exchange;
 mod host;
 mod layout;
-mod manifest;
 mod problem;
 mod source;
 #[cfg(test)]

@@ -55,8 +55,7 @@ pub fn problem(error: &Error) -> Problem {
             Problem::new(Code::ImageInvalid, message).because(format!("it has {found}"))
         }
         Error::NoPlatform { available, .. } => {
-            let mut names: Vec<_> = available.iter().map(ToString::to_string).collect();
-            names.dedup();
+            let names: Vec<_> = available.iter().map(ToString::to_string).collect();
             let problem = Problem::new(Code::ImagePlatformMissing, message);
             match names.first() {
                 Some(first) => problem

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stockade_core::Problem;
-use stockade_registry_control::{Access, Event, Platform, Request, Selector};
+use stockade_image::Digest;
+use stockade_registry_control::{Access, Event, Request, Selector};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connect::Trust;
 use crate::credentials::Credentials;
-use crate::digest::Digest;
 use crate::times::Times;
 
 /// A request as the server received it.
@@ -180,8 +180,8 @@ impl Sample {
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": descriptor(&config),
-            "layers": [descriptor(&layer)],
+            "config": typed(&config, "application/vnd.oci.image.config.v1+json"),
+            "layers": [typed(&layer, "application/vnd.oci.image.layer.v1.tar")],
         });
         Self { layer, config, manifest: manifest.to_string().into_bytes() }
     }
@@ -189,7 +189,7 @@ impl Sample {
     /// The right answer to a request.
     pub(crate) fn answer(&self, asked: &Asked) -> Answer {
         let path = asked.path();
-        let is = |content: &[u8]| path.ends_with(Digest::of(content).as_str());
+        let is = |content: &[u8]| path.ends_with(Digest::of(content).hex());
         if path.contains("/manifests/tag") || is(&self.manifest) {
             return Answer::new(200, self.manifest.clone());
         }
@@ -207,7 +207,13 @@ impl Sample {
 }
 
 pub(crate) fn descriptor(content: &[u8]) -> Value {
-    json!({ "digest": Digest::of(content).as_str(), "size": content.len() })
+    json!({ "digest": Digest::of(content), "size": content.len() })
+}
+
+fn typed(content: &[u8], media_type: &str) -> Value {
+    let mut descriptor = descriptor(content);
+    descriptor["mediaType"] = media_type.into();
+    descriptor
 }
 
 pub(crate) fn not_found() -> Answer {
@@ -231,11 +237,7 @@ impl Download {
             registry: registry.to_owned(),
             repository: "team/name".to_owned(),
             selector: Selector::Tag("tag".to_owned()),
-            platform: Platform {
-                os: "linux".to_owned(),
-                architecture: "amd64".to_owned(),
-                variant: None,
-            },
+            platform: "linux/amd64".parse().unwrap(),
             access: Access::default(),
             present: Vec::new(),
             max_bytes: 100 << 20,
@@ -272,9 +274,7 @@ impl Download {
     }
 
     pub(crate) fn has(&self, content: &[u8]) -> bool {
-        let digest = Digest::of(content);
-        let (algorithm, digits) = digest.parts();
-        let path = self.directory.path().join("blobs").join(algorithm).join(digits);
+        let path = self.directory.path().join("blobs/sha256").join(Digest::of(content).hex());
         std::fs::read(path).is_ok_and(|found| found == content)
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine as _;
 use serde_json::json;
 use stockade_core::Code;
-use stockade_registry_control::{Event, Platform, Selector};
+use stockade_image::Digest;
+use stockade_registry_control::{Event, Selector};
 
-use crate::digest::Digest;
 use crate::testing::{Answer, Download, End, Sample, Server, descriptor, not_found};
 
 /// Downloads from a registry that is right but for what `change` makes of its answers, and expects
@@ -29,7 +29,7 @@ async fn refused(
 }
 
 fn is_layer(path: &str) -> bool {
-    path.contains("/blobs/") && path.ends_with(Digest::of(&Sample::new().layer).as_str())
+    path.contains("/blobs/") && path.ends_with(Digest::of(&Sample::new().layer).hex())
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn an_image_is_downloaded_with_its_digests() {
     download.run().await.unwrap();
     let sample = Sample::new();
     assert!(download.is_complete() && download.has(&sample.layer) && download.has(&sample.config));
-    let digest = Digest::of(&sample.manifest).to_string();
+    let digest = Digest::of(&sample.manifest);
     let last = download.events.borrow().last().cloned();
     assert_eq!(last, Some(Event::Done { manifest: digest.clone(), digest: digest.clone() }));
     // The second time nothing is downloaded but what the tag names.
@@ -50,7 +50,7 @@ async fn an_image_is_downloaded_with_its_digests() {
     // By digest, and with a layer that the caller has.
     let mut other = Download::from(&server.host);
     other.request.selector = Selector::Digest(digest);
-    other.request.present = vec![Digest::of(&sample.layer).to_string()];
+    other.request.present = vec![Digest::of(&sample.layer)];
     other.run().await.unwrap();
     assert!(other.is_complete() && !other.has(&sample.layer));
 }
@@ -68,7 +68,7 @@ async fn the_platform_is_chosen_from_an_index() {
     let entries: Vec<_> = entries.collect();
     let index = json!({ "schemaVersion": 2, "mediaType": list, "manifests": entries });
     let index = index.to_string();
-    let named = Digest::of(index.as_bytes()).to_string();
+    let named = Digest::of(index.as_bytes());
     let server = Server::start(move |asked, _| match asked.path().ends_with("/tag") {
         true => Answer::new(200, index.clone()),
         false => images
@@ -84,8 +84,7 @@ async fn the_platform_is_chosen_from_an_index() {
     assert!(download.has(b"arm64") && !download.has(b"amd64"));
     let last = download.events.borrow().last().cloned();
     assert!(matches!(last, Some(Event::Done { digest, .. }) if digest == named));
-    download.request.platform =
-        Platform { os: "linux".into(), architecture: "riscv64".into(), variant: None };
+    download.request.platform = "linux/riscv64".parse().unwrap();
     let problem = download.run().await.unwrap_err();
     assert_eq!(problem.code, Code::ImagePlatformMissing);
     assert_eq!(problem.cause.as_deref(), Some("it exists for linux/amd64, linux/arm64"));
@@ -123,7 +122,7 @@ async fn wrong_digests_and_sizes_are_refused() {
     .await;
     let header = "Docker-Content-Digest";
     refused(Code::ImageInvalid, "digest", move |_, answer| {
-        answer.with(header, Digest::of(b"another").as_str())
+        answer.with(header, Digest::of(b"another").to_string())
     })
     .await;
 }
@@ -133,7 +132,7 @@ async fn a_digest_that_was_asked_for_is_the_digest_of_the_answer() {
     let sample = Sample::new();
     let server = Server::start(move |_, _| Answer::new(200, sample.manifest.clone())).await;
     let mut download = Download::from(&server.host);
-    download.request.selector = Selector::Digest(Digest::of(b"another").to_string());
+    download.request.selector = Selector::Digest(Digest::of(b"another"));
     let problem = download.run().await.unwrap_err();
     assert_eq!(problem.code, Code::ImageInvalid, "{problem:?}");
 }
