@@ -36,6 +36,7 @@ use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::profile;
+use crate::registry;
 use crate::request::{SandboxRequest, refuse_own_loopback};
 
 /// The signal for a file in memory that has no room left.
@@ -71,6 +72,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     }
     let arguments = arguments.as_ref();
     let identity = identity()?;
+    registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;

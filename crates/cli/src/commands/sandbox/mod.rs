@@ -43,7 +43,10 @@ pub(super) const STATES: [State; 7] = [
 ];
 
 /// Every sandbox that a request selects, the newest first; sends as many requests as needed.
-async fn list_all(remote: &Remote, request: ListSandboxes) -> Result<Vec<Sandbox>, Failure> {
+pub(crate) async fn list_all(
+    remote: &Remote,
+    request: ListSandboxes,
+) -> Result<Vec<Sandbox>, Failure> {
     let mut found: Vec<Sandbox> = Vec::new();
     loop {
         let after = found.last().map(|sandbox| sandbox.id.clone());

@@ -1,0 +1,40 @@
+//! Which images sandboxes use.
+
+use stockade_api::ListSandboxes;
+use stockade_bundle::data::DataDir;
+use stockade_image::{InUse, Reference, Store};
+
+use super::problem::store_problem;
+use crate::args::sandbox::ServerMode;
+use crate::commands::sandbox::list_all;
+use crate::problem::Failure;
+use crate::remote;
+
+/// The database of the server: without it, there is no persistent sandbox.
+const DATABASE: &str = "stockade.db";
+
+/// The manifests that sandboxes use, each with the name of one of them.
+///
+/// # Errors
+/// The server cannot be asked: then nothing may be removed.
+pub(crate) fn in_use(data: &DataDir, store: &Store) -> Result<InUse, Failure> {
+    let mut used = InUse::new();
+    if !data.path().join(DATABASE).exists() {
+        return Ok(used);
+    }
+    let records = store.list().map_err(|error| store_problem(&error))?;
+    if records.is_empty() {
+        return Ok(used);
+    }
+    let list = remote::with(ServerMode { in_process: false }, async |remote| {
+        // Without states: those that are not terminated.
+        list_all(&remote, ListSandboxes::default()).await
+    })?;
+    for sandbox in list {
+        let Ok(reference) = sandbox.image.parse::<Reference>() else { continue };
+        for record in records.iter().filter(|record| record.answers(&reference)) {
+            used.entry(record.digest.clone()).or_insert_with(|| sandbox.id.to_string());
+        }
+    }
+    Ok(used)
+}
