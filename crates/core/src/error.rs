@@ -55,6 +55,11 @@ names! {
         Cancelled = "CANCELLED",
         /// There is no bundle with that id, or the prefix matches several.
         BundleNotFound = "BUNDLE_NOT_FOUND",
+        /// There is no image of that name in the store.
+        ImageNotFound = "IMAGE_NOT_FOUND",
+        /// The image is damaged, is of a kind that is not supported, or contains what no image may
+        /// contain.
+        ImageInvalid = "IMAGE_INVALID",
         /// The stored bundle does not match its content hash or its own rules.
         BundleInvalid = "BUNDLE_INVALID",
         /// The changes exceed a limit of the bundle; the view is kept.
@@ -127,6 +132,8 @@ impl Code {
             | Self::QuotaExceeded
             | Self::Cancelled
             | Self::BundleNotFound
+            | Self::ImageNotFound
+            | Self::ImageInvalid
             | Self::BundleInvalid
             | Self::BundleTooLarge
             | Self::BundleConflict
@@ -164,6 +171,7 @@ impl Code {
             | Self::FileNotFound
             | Self::ToolUnknown
             | Self::LibraryUnavailable
+            | Self::ImageNotFound
             | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
             Self::InvalidState
@@ -174,7 +182,7 @@ impl Code {
             | Self::Busy => 409,
             Self::SandboxTerminated => 410,
             Self::BundleTooLarge => 413,
-            Self::BundleInvalid => 422,
+            Self::BundleInvalid | Self::ImageInvalid => 422,
             Self::QuotaExceeded => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,

@@ -12,10 +12,13 @@
 
 mod digest;
 mod document;
+pub mod import;
 mod layer;
 mod platform;
+mod process;
 mod reference;
 pub mod store;
+mod tree;
 
 pub use digest::{Digest, InvalidDigest, Sha256Stream};
 pub use document::{
@@ -24,5 +27,7 @@ pub use document::{
 };
 pub use layer::{Error as LayerError, LayerRecord};
 pub use platform::{InvalidPlatform, Platform};
+pub use process::{InvalidProcess, Start, User};
 pub use reference::{InvalidReference, Reference};
 pub use store::{Addition, BlobWriter, Image, InUse, Limits, Record, Removed, Store, Usage};
+pub use tree::Tree;

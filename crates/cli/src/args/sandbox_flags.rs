@@ -33,8 +33,9 @@ pub struct SandboxFlags {
     /// flags win [default: the profile that the file names as `default`]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Use this directory or tar archive as the root file system instead of the host's programs
-    #[arg(long, value_name = "DIR|TAR")]
+    /// Use this image of the store, directory or tar archive as the root file system instead of the
+    /// host's programs; a path starts with ./ or / or exists
+    #[arg(long, value_name = "NAME|DIR|TAR")]
     pub image: Option<PathBuf>,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
