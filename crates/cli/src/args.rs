@@ -357,8 +357,12 @@ pub struct Run {
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    /// Start this program instead of the image's entrypoint; the image's arguments are then left out
+    #[arg(long, requires = "image", value_name = "PROGRAM")]
+    pub entrypoint: Option<OsString>,
+    /// The command and its arguments; with an image of the store these are the arguments of its
+    /// entrypoint, and may be left out
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["image", "profile"], value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

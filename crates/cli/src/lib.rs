@@ -18,6 +18,7 @@ mod commits;
 pub mod data_dir;
 mod doctor;
 mod egress;
+mod images;
 pub mod json;
 mod network_stub;
 pub mod output;

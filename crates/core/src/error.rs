@@ -55,6 +55,11 @@ names! {
         Cancelled = "CANCELLED",
         /// There is no bundle with that id, or the prefix matches several.
         BundleNotFound = "BUNDLE_NOT_FOUND",
+        /// There is no image of that name in the store, or in its registry.
+        ImageNotFound = "IMAGE_NOT_FOUND",
+        /// The image is damaged, is of a kind that is not supported, or contains what no image may
+        /// contain.
+        ImageInvalid = "IMAGE_INVALID",
         /// The stored bundle does not match its content hash or its own rules.
         BundleInvalid = "BUNDLE_INVALID",
         /// The changes exceed a limit of the bundle; the view is kept.
@@ -63,12 +68,8 @@ names! {
         BundleConflict = "BUNDLE_CONFLICT",
         /// Another command is deciding about the same bundle or project.
         Busy = "BUSY",
-        /// There is no such image, in the store or in the registry.
-        ImageNotFound = "IMAGE_NOT_FOUND",
         /// The image does not exist for the platform.
         ImagePlatformMissing = "IMAGE_PLATFORM_MISSING",
-        /// The image breaks a rule, or its content does not have its digest.
-        ImageInvalid = "IMAGE_INVALID",
         /// The image is larger than allowed.
         ImageTooLarge = "IMAGE_TOO_LARGE",
         /// Sandboxes or runs use the image.
@@ -143,13 +144,13 @@ impl Code {
             | Self::QuotaExceeded
             | Self::Cancelled
             | Self::BundleNotFound
+            | Self::ImageNotFound
+            | Self::ImageInvalid
             | Self::BundleInvalid
             | Self::BundleTooLarge
             | Self::BundleConflict
             | Self::Busy
-            | Self::ImageNotFound
             | Self::ImagePlatformMissing
-            | Self::ImageInvalid
             | Self::ImageTooLarge
             | Self::ImageInUse
             | Self::RegistryUnauthorized

@@ -157,6 +157,12 @@ impl From<&Platform> for DescribedPlatform {
 }
 
 impl Descriptor {
+    /// The descriptor of content of a type.
+    pub fn new(media_type: &str, digest: Digest, size: u64) -> Self {
+        let media_type = media_type.to_owned();
+        Self { media_type, digest, size, platform: None, annotations: BTreeMap::new() }
+    }
+
     /// The platform in normal form, if it names one.
     pub fn platform(&self) -> Option<Platform> {
         let platform = self.platform.as_ref()?;
@@ -290,6 +296,9 @@ pub struct Empty {}
 /// The digests of the layers' content.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RootFs {
+    /// `layers`.
+    #[serde(rename = "type", default, deserialize_with = "or_default")]
+    pub kind: String,
     /// The digests of the uncompressed layers, the lowest one first.
     #[serde(default, deserialize_with = "or_default")]
     pub diff_ids: Vec<Digest>,
@@ -352,6 +361,9 @@ impl Document {
             return Ok(Self::Index(index));
         }
         let manifest: Manifest = parse(text, "manifest")?;
+        if manifest.layers.is_empty() {
+            return Err(invalid("it has no layers"));
+        }
         if manifest.layers.len() > MAX_LAYERS {
             return Err(invalid(&format!("it has more than {MAX_LAYERS} layers")));
         }
@@ -404,7 +416,8 @@ mod tests {
 
     #[test]
     fn documents_are_told_apart_by_their_content_and_must_agree_with_their_type() {
-        let manifest = format!(r#"{{"schemaVersion":2,"config":{CONFIG},"layers":null}}"#);
+        let layer = CONFIG.replace("config.v1+json", "layer.v1.tar");
+        let manifest = format!(r#"{{"schemaVersion":2,"config":{CONFIG},"layers":[{layer}]}}"#);
         assert!(matches!(of(&manifest), Ok(Document::Manifest(_))));
         assert!(matches!(of(r#"{"schemaVersion":2,"manifests":[]}"#), Ok(Document::Index(_))));
         let both = format!(r#"{{"schemaVersion":2,"config":{CONFIG},"layers":[],"manifests":[]}}"#);
@@ -415,6 +428,7 @@ mod tests {
             r#"{"schemaVersion":2,"manifests":[],"mediaType":"application/x"}"#,
             r#"{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","manifests":[]}"#,
             r#"{"schemaVersion":2}"#,
+            &format!(r#"{{"schemaVersion":2,"config":{CONFIG},"layers":null}}"#),
             "[]",
             "",
         ] {

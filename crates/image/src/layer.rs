@@ -10,10 +10,10 @@
 //! The set-id bits of programs are kept: no process of a sandbox can gain anything by them, since
 //! all of them have `no_new_privs`, and nobody else can reach the directory.
 
-mod bounds;
-mod decompress;
-mod entries;
-mod merged;
+pub(crate) mod bounds;
+pub(crate) mod decompress;
+pub(crate) mod entries;
+pub(crate) mod merged;
 #[cfg(test)]
 mod tests;
 mod tree;

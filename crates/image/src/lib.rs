@@ -13,10 +13,13 @@
 mod digest;
 mod document;
 mod export;
+pub mod import;
 mod layer;
 mod platform;
+mod process;
 mod reference;
 pub mod store;
+mod tree;
 
 pub use digest::{Digest, InvalidDigest, Sha256Stream};
 pub use document::{
@@ -26,5 +29,7 @@ pub use document::{
 pub use export::{Format, export};
 pub use layer::{Error as LayerError, LayerRecord};
 pub use platform::{InvalidPlatform, Platform};
+pub use process::{InvalidProcess, Start, User};
 pub use reference::{InvalidReference, Reference};
 pub use store::{Addition, BlobWriter, Image, InUse, Limits, Record, Removed, Store, Usage};
+pub use tree::Tree;

@@ -96,6 +96,12 @@ impl Reference {
         Self { tag: None, digest: Some(digest), defaulted: false, ..self.clone() }
     }
 
+    /// The same name with this digest, so that it always means the same.
+    #[must_use]
+    pub fn pinned(&self, digest: Digest) -> Self {
+        Self { digest: Some(digest), defaulted: false, ..self.clone() }
+    }
+
     /// The same repository with this tag alone.
     ///
     /// # Errors

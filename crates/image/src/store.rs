@@ -315,6 +315,11 @@ impl Store {
 }
 
 impl Addition<'_> {
+    /// The limits on one image.
+    pub const fn limits(&self) -> &Limits {
+        &self.store.limits
+    }
+
     /// Whether a blob is there.
     ///
     /// # Errors

@@ -85,6 +85,11 @@ impl HostPaths {
         Ok(opened.path)
     }
 
+    /// The data directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// Whether something is mounted below a path without links.
     pub(crate) fn has_mounts_below(&self, real: &Path) -> bool {
         self.mounts.below(real).next().is_some()

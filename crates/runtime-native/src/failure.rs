@@ -32,6 +32,8 @@ impl Failure {
                 _ => misplaced(),
             },
             Self::NoSnapshot(snapshot) => Error::NoSnapshot(snapshot),
+            Self::NoImage(name) => Error::NoImage(name),
+            Self::Image(what) => Error::Image(what),
             Self::Conflict(what) => Error::Conflict(what),
             Self::WrongState(state) => sandbox.map_or_else(misplaced, |id| Error::WrongState {
                 id,
@@ -72,6 +74,8 @@ impl From<Error> for Failure {
             Error::NoSandbox(_) => Self::NoSandbox,
             Error::NoExec { .. } => Self::NoExec,
             Error::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Error::NoImage(name) => Self::NoImage(name),
+            Error::Image(what) => Self::Image(what),
             Error::Conflict(what) => Self::Conflict(what),
             Error::WrongState { state, .. } => Self::WrongState(state),
             Error::Unsupported { capability, reason, remedy } => {
@@ -106,6 +110,8 @@ impl From<stockade_plan::Error> for Failure {
                 Self::Host { path: path.display().to_string(), errno: errno(&source) }
             }
             Plan::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Plan::NoImage(name) => Self::NoImage(name),
+            Plan::Image(_) | Plan::ImageProcess(_) => Self::Image(with_causes(&error)),
             Plan::Limit { limit, reason, remedy } => {
                 Self::Limit { limit, reason, remedy: remedy.text_for(STARTER) }
             }
@@ -116,7 +122,7 @@ impl From<stockade_plan::Error> for Failure {
             },
             Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
             Plan::NotDirectory(_)
-            | Plan::NoImage(_)
+            | Plan::ImageName(_)
             | Plan::NotAbsolute(_)
             | Plan::Reserved(_)
             | Plan::MissingInWorkspace(_)
@@ -126,6 +132,12 @@ impl From<stockade_plan::Error> for Failure {
             | Plan::UserTooLarge { .. } => Self::Invalid(error.to_string()),
         }
     }
+}
+
+/// The text of an error with its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The error for an image that cannot be used.

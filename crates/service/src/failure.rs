@@ -62,6 +62,10 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
     match error {
         Error::NoSandbox(_) => problem(Code::InvalidState),
         Error::NoExec { .. } | Error::NoSnapshot(_) => problem(Code::NotFound),
+        Error::NoImage(name) => {
+            problem(Code::ImageNotFound).remedied_by(format!("stockade image pull {name}"))
+        }
+        Error::Image(_) => problem(Code::ImageInvalid),
         Error::Conflict(_) => problem(Code::Conflict),
         Error::WrongState { .. } => problem(Code::InvalidState),
         Error::Unsupported { remedy, .. } => {

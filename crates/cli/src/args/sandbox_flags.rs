@@ -35,8 +35,9 @@ pub struct SandboxFlags {
     /// flags win [default: the profile that the file names as `default`]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Use this directory or tar archive as the root file system instead of the host's programs
-    #[arg(long, value_name = "DIR|TAR")]
+    /// Use this image of the store, directory or tar archive as the root file system instead of the
+    /// host's programs; a path starts with ./ or / or exists
+    #[arg(long, value_name = "NAME|DIR|TAR")]
     pub image: Option<PathBuf>,
     /// When the image is downloaded: `missing` (the default), `always` or `never`
     #[arg(long, value_name = "WHEN", value_enum, requires = "image", hide_possible_values = true)]

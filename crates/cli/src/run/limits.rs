@@ -66,6 +66,9 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
             caused(Code::Unsupported, error).remedied_by(format!("sudo {command}"))
         }
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
+        Error::NoImage(_) | Error::ImageName(_) | Error::Image(_) | Error::ImageProcess(_) => {
+            crate::images::problem(error)
+        }
         _ => caused(Code::InvalidInput, error),
     }
 }

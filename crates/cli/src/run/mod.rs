@@ -34,6 +34,7 @@ pub(crate) use report::Report;
 use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
+use crate::images;
 use crate::problem::caused;
 use crate::profile;
 use crate::registry;
@@ -74,6 +75,10 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let identity = identity()?;
     registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
+    let one_id = matches!(identity, Identity::Own { .. });
+    let (requested, image) = images::complete(requested, &data, one_id)?;
+    let start = image.as_ref().map(|image| &image.start);
+    let command = images::command(start, arguments.entrypoint.as_deref(), &arguments.command)?;
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
@@ -88,7 +93,8 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let wanted = launch::LaunchSpec {
         project: &project,
         spec,
-        command: &arguments.command,
+        command: &command,
+        image: image.as_ref().map(|image| &image.image),
         tty: arguments.tty,
         copied: arguments.view == View::Copy,
         secrets: &bound,
@@ -102,6 +108,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let (conclusion, more_notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
     let mut notes = chosen.notes;
+    notes.extend(image.iter().flat_map(|image| image.notes.iter().cloned()));
     notes.extend(more_notes);
     notes.extend(unreadable);
     let shown = hidden::Shown::new(spec, home.as_deref());
@@ -121,6 +128,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         error: ended.error,
         write_error: ended.write_error,
         conclusion,
+        image: image.map(|image| image.image),
         profile: chosen.profile.map(|profile| profile.to_json()),
         notes,
         isolation: ended.isolation,
@@ -150,6 +158,7 @@ pub(crate) fn request(
         ),
         other => other,
     };
+    images::refuse_ambiguous(arguments.sandbox.image.as_deref(), &root, data)?;
     let access = Rules::from_values(requested.access_rules).map_err(|error| {
         Problem::new(Code::RuleInvalid, format!("access rule {} is invalid", error.index))
             .because(error.reason)

@@ -12,9 +12,9 @@ const FREE_BYTES: u64 = 1 << 30;
 
 /// Counts what is read.
 #[derive(Debug)]
-pub(super) struct Counted<'a, R> {
-    pub(super) inner: R,
-    pub(super) read: &'a Cell<u64>,
+pub(crate) struct Counted<'a, R> {
+    pub(crate) inner: R,
+    pub(crate) read: &'a Cell<u64>,
 }
 
 impl<R: Read> Read for Counted<'_, R> {
@@ -26,10 +26,10 @@ impl<R: Read> Read for Counted<'_, R> {
 }
 
 /// A limit that was exceeded: its name and value.
-pub(super) type Exceeded = Option<(&'static str, u64)>;
+pub(crate) type Exceeded = Option<(&'static str, u64)>;
 
 /// Ends with an error beyond the limits.
-pub(super) struct Bounded<'a, R> {
+pub(crate) struct Bounded<'a, R> {
     inner: R,
     read: u64,
     compressed: &'a Cell<u64>,
@@ -39,7 +39,7 @@ pub(super) struct Bounded<'a, R> {
 }
 
 impl<'a, R> Bounded<'a, R> {
-    pub(super) fn new(
+    pub(crate) fn new(
         inner: R,
         compressed: &'a Cell<u64>,
         exceeded: &'a Cell<Exceeded>,

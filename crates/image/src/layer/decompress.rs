@@ -17,7 +17,7 @@ const ZSTD_SKIPPED: [u8; 3] = *b"\x2a\x4d\x18";
 const UNSUPPORTED: [(&[u8], &str); 2] = [(b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
 
 /// Reads the content of a blob without its compression.
-pub(super) fn decompress<'a>(blob: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+pub(crate) fn decompress<'a>(blob: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut blob = BufReader::with_capacity(64 << 10, blob);
     let start = blob.fill_buf()?;
     if start.starts_with(GZIP) {

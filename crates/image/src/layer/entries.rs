@@ -11,7 +11,7 @@ use super::Error;
 /// The size of all units of the format.
 const BLOCK: usize = 512;
 /// The longest path of an entry or of a link's target, as `PATH_MAX`.
-pub(super) const MAX_NAME: usize = 4096;
+pub(crate) const MAX_NAME: usize = 4096;
 /// The most bytes of the attributes of one entry.
 const MAX_EXTENSION: u64 = 1 << 20;
 /// The most parts with content of a sparse file.
@@ -19,33 +19,33 @@ const MAX_PARTS: usize = 1 << 16;
 
 /// The metadata of an entry.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) kind: EntryType,
-    pub(super) path: Vec<u8>,
-    pub(super) link: Vec<u8>,
-    pub(super) mode: u32,
-    pub(super) user: u64,
-    pub(super) group: u64,
+pub(crate) struct Entry {
+    pub(crate) kind: EntryType,
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) user: u64,
+    pub(crate) group: u64,
     /// Seconds and nanoseconds.
-    pub(super) modified: (i64, u32),
+    pub(crate) modified: (i64, u32),
     /// Extended attributes.
-    pub(super) attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// How many bytes of content follow in the archive.
-    pub(super) stored: u64,
+    pub(crate) stored: u64,
     /// For a sparse file: its size, and the parts that have content, in ascending order.
-    pub(super) sparse: Option<(u64, Vec<Part>)>,
+    pub(crate) sparse: Option<(u64, Vec<Part>)>,
 }
 
 /// A part of a sparse file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) offset: u64,
-    pub(super) length: u64,
+pub(crate) struct Part {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
 }
 
 /// Reads the entries of an archive.
 #[derive(Debug)]
-pub(super) struct Entries<R> {
+pub(crate) struct Entries<R> {
     archive: R,
     /// How many bytes of the present entry's content were not read, and of its padding.
     left: (u64, u64),
@@ -74,12 +74,12 @@ struct PaxSparse {
 }
 
 impl<R: Read> Entries<R> {
-    pub(super) fn new(archive: R) -> Self {
+    pub(crate) fn new(archive: R) -> Self {
         Self { archive, left: (0, 0) }
     }
 
     /// The next entry; `None` at the end of the archive.
-    pub(super) fn next(&mut self) -> Result<Option<Entry>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, Error> {
         let mut extensions = Extensions::default();
         loop {
             self.skip_content()?;
@@ -103,7 +103,7 @@ impl<R: Read> Entries<R> {
     }
 
     /// Reads content of the present entry.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         let most = usize::try_from(self.left.0).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {
             return Ok(0);
@@ -117,7 +117,7 @@ impl<R: Read> Entries<R> {
     }
 
     /// Reads what follows the archive to its end, so that the whole content has a digest.
-    pub(super) fn drain(mut self) -> Result<(), Error> {
+    pub(crate) fn drain(mut self) -> Result<(), Error> {
         io::copy(&mut self.archive, &mut io::sink()).map_err(Error::Read)?;
         Ok(())
     }

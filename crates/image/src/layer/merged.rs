@@ -17,26 +17,26 @@ const MAX_LINKS: u32 = 40;
 pub(super) const OPAQUE: &str = "user.overlay.opaque";
 
 /// The parts of a path.
-pub(super) type Parts = Vec<Vec<u8>>;
+pub(crate) type Parts = Vec<Vec<u8>>;
 
 /// The layers, the topmost first.
 #[derive(Debug)]
-pub(super) struct Merged<'a> {
-    pub(super) layers: Vec<&'a Dir>,
+pub(crate) struct Merged<'a> {
+    pub(crate) layers: Vec<&'a Dir>,
 }
 
 /// What is at a path, and in which layer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found<'a> {
-    pub(super) layer: &'a Dir,
-    pub(super) stat: Stat,
+pub(crate) struct Found<'a> {
+    pub(crate) layer: &'a Dir,
+    pub(crate) stat: Stat,
 }
 
 /// A name of an entry as a path below the image's root; empty for the root itself.
 ///
 /// As Docker does: an absolute name is one below the root, `.` and empty parts mean nothing, and
 /// `..` leads to the part before it. A name that leads above the root is refused.
-pub(super) fn clean(name: &[u8]) -> Result<Parts, Error> {
+pub(crate) fn clean(name: &[u8]) -> Result<Parts, Error> {
     let refused = |reason| Error::Entry { path: printable(name), reason };
     let is_absolute = name.first() == Some(&b'/');
     let mut parts: Parts = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn clean(name: &[u8]) -> Result<Parts, Error> {
 }
 
 /// Parts as a path; `None` for the root.
-pub(super) fn path(parts: &[Vec<u8>]) -> Result<Option<RelativePath>, Error> {
+pub(crate) fn path(parts: &[Vec<u8>]) -> Result<Option<RelativePath>, Error> {
     if parts.is_empty() {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ pub(super) fn printable(name: &[u8]) -> String {
 
 impl<'a> Merged<'a> {
     /// What is at a path whose parents are no links.
-    pub(super) fn find(&self, parts: &[Vec<u8>]) -> Result<Option<Found<'a>>, Error> {
+    pub(crate) fn find(&self, parts: &[Vec<u8>]) -> Result<Option<Found<'a>>, Error> {
         let mut active = self.layers.clone();
         let mut found = None;
         for depth in 1..=parts.len() {
@@ -114,23 +114,41 @@ impl<'a> Merged<'a> {
 
     /// The path without links that a path of directories leads to, within the image. What is
     /// missing is taken as it is named.
-    pub(super) fn resolve(&self, parts: &[Vec<u8>]) -> Result<Parts, Error> {
+    pub(crate) fn resolve(&self, parts: &[Vec<u8>]) -> Result<Parts, Error> {
+        let (resolved, last) = self.follow(parts)?;
+        match last {
+            None | Some(FileKind::Directory) => Ok(resolved),
+            Some(_) => {
+                let path = printable(&parts.join(&b'/'));
+                Err(Error::Entry { path, reason: "lies in something that is no directory" })
+            }
+        }
+    }
+
+    /// The same for a path of anything, with what is there.
+    pub(crate) fn follow(&self, parts: &[Vec<u8>]) -> Result<(Parts, Option<FileKind>), Error> {
         let refused = |reason| Error::Entry { path: printable(&parts.join(&b'/')), reason };
         let mut ahead: VecDeque<Vec<u8>> = parts.iter().cloned().collect();
         let mut done: Parts = Vec::new();
         let mut links = 0;
+        let mut last = Some(FileKind::Directory);
         while let Some(part) = ahead.pop_front() {
             if part == b".." {
                 done.pop();
+                last = Some(FileKind::Directory);
                 continue;
+            }
+            if !matches!(last, None | Some(FileKind::Directory)) {
+                return Err(refused("lies in something that is no directory"));
             }
             done.push(part);
             if done.len() > MAX_DEPTH {
                 return Err(Error::Limit { limit: "depth", value: MAX_DEPTH as u64 });
             }
-            let Some(found) = self.find(&done)? else { continue };
+            let found = self.find(&done)?;
+            last = found.map(|found| found.stat.kind);
+            let Some(found) = found else { continue };
             match found.stat.kind {
-                FileKind::Directory => {}
                 FileKind::Symlink => {
                     links += 1;
                     if links > MAX_LINKS {
@@ -139,6 +157,7 @@ impl<'a> Merged<'a> {
                     let Some(at) = path(&done)? else { continue };
                     let target = found.layer.read_link(&at)?;
                     done.pop();
+                    last = Some(FileKind::Directory);
                     if target.first() == Some(&b'/') {
                         done.clear();
                     }
@@ -154,10 +173,10 @@ impl<'a> Merged<'a> {
                         return Err(Error::Limit { limit: "depth", value: MAX_DEPTH as u64 });
                     }
                 }
-                _ => return Err(refused("lies in something that is no directory")),
+                _ => {}
             }
         }
-        Ok(done)
+        Ok((done, last))
     }
 }
 

@@ -175,7 +175,7 @@ impl Sandbox {
         let mut of_network: Vec<_> =
             network.map(|(name, value)| environment::line(name, value)).collect();
         let spec = &self.record.spec;
-        if spec.workspace.is_some() && !matches!(spec.root, Root::Directory(_)) {
+        if spec.workspace.is_some() && !matches!(spec.root, Root::Directory(_) | Root::Image(_)) {
             of_network.push(environment::line("GIT_CONFIG_SYSTEM", GIT_CONFIGURATION));
         }
         let of_sandbox = sandbox.into_iter().map(|(name, value)| {
