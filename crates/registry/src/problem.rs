@@ -92,3 +92,52 @@ pub(crate) fn text(error: &Error) -> String {
     let Problem { message, cause, .. } = problem(error);
     cause.iter().fold(message, |all, cause| format!("{all}: {cause}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_problems_match_their_snapshots() {
+        let host = || "registry.example".to_owned();
+        let what = || "image team/app:1".to_owned();
+        let reason = || "the reason".to_owned();
+        let unauthorized = |with_credentials| Error::Unauthorized {
+            host: host(),
+            what: what(),
+            with_credentials,
+            reason: reason(),
+        };
+        let limited =
+            |after, with_credentials| Error::RateLimited { host: host(), after, with_credentials };
+        let platform = |text: &str| text.parse().unwrap();
+        let errors = [
+            Error::NotFound { host: host(), what: what() },
+            unauthorized(false),
+            unauthorized(true),
+            limited(Some(Duration::from_secs(90)), false),
+            limited(None, true),
+            Error::Unreachable { host: host(), reason: reason() },
+            Error::NoTls { host: host(), reason: reason() },
+            Error::Failed { host: host(), status: 500, reason: reason() },
+            Error::Failed { host: host(), status: 400, reason: reason() },
+            Error::Invalid { host: host(), reason: reason() },
+            Error::Mismatch { host: host(), what: "blob sha256:0".into(), found: "9 bytes".into() },
+            Error::NoPlatform {
+                wanted: platform("linux/riscv64"),
+                available: vec![platform("linux/amd64"), platform("linux/arm64")],
+            },
+            Error::NoPlatform { wanted: platform("linux/riscv64"), available: Vec::new() },
+            Error::TooLarge { what: "the image".into(), limit: 9, is_total: true },
+            Error::TooLarge { what: "the manifest".into(), limit: 9, is_total: false },
+            Error::Credentials { host: host(), reason: reason() },
+            Error::Write { path: "/data/x".into(), source: ErrorKind::StorageFull.into() },
+            Error::Write { path: "/data/x".into(), source: ErrorKind::PermissionDenied.into() },
+        ];
+        let problems: Vec<_> = errors.iter().map(problem).collect();
+        let text = serde_json::to_string_pretty(&problems).unwrap();
+        stockade_test_support::assert_snapshot("errors/registries", &text);
+    }
+}

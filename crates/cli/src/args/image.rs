@@ -133,8 +133,8 @@ pub struct ImageInspect {
 
 #[derive(Debug, Args)]
 pub struct ImageImport {
-    /// oci:DIR, oci-archive:FILE or docker-archive:FILE; or a directory, a tar archive of one, or an
-    /// archive of one of these kinds
+    /// oci:DIR, oci-archive:FILE, docker-archive:FILE, tar:FILE or dir:DIR; or a path, whose kind is
+    /// then found out
     pub source: OsString,
     /// The name of the image; needed if the source has none
     pub name: Option<String>,

@@ -14,7 +14,9 @@ use std::path::Path;
 use stockade_bundle::data::DataDir;
 use stockade_core::sandbox::Root;
 use stockade_core::{Code, Problem};
-use stockade_image::{Platform, Reference, Store};
+use stockade_image::store::Error as StoreError;
+use stockade_image::{Digest, Platform, Reference, Store};
+use stockade_plan::image_root;
 
 pub(crate) use self::problem::store_problem;
 pub(crate) use self::progress::Progress;
@@ -80,23 +82,31 @@ pub(crate) fn ensure_root(
 /// # Errors
 /// It is not there, and cannot be downloaded.
 fn ensure(data: &DataDir, name: &str, policy: PullPolicy, quiet: bool) -> Result<(), Problem> {
-    let reference = reference(name)?;
-    let platform = Platform::host();
-    if policy != PullPolicy::Always {
-        let found =
-            store(data)?.get(&reference, &platform).map_err(|error| store_problem(&error))?;
-        if found.is_some() {
-            return Ok(());
-        }
-        if policy == PullPolicy::Never {
-            return Err(missing(&reference));
+    if policy != PullPolicy::Always || name.parse::<Digest>().is_ok() {
+        match image_root::find(name, data) {
+            Err(error) if policy != PullPolicy::Never && is_missing(&error) => {}
+            Err(error) => return Err(crate::images::problem(&error)),
+            Ok(_) => return Ok(()),
         }
     }
+    let reference = reference(name)?;
+    let platform = Platform::host();
     let access = crate::profile::registry_access(reference.registry())?;
     let mut progress = Progress::new(&reference, quiet);
     let pulled = pull(data, &Pull::new(reference, platform, access), &mut progress);
     progress.end();
     pulled.map(drop)
+}
+
+/// Whether an image, or a part of it, is not in the store.
+fn is_missing(error: &stockade_plan::Error) -> bool {
+    match error {
+        stockade_plan::Error::NoImage(name) => name.parse::<Digest>().is_err(),
+        stockade_plan::Error::Image(error) => {
+            matches!(**error, StoreError::MissingBlob(_) | StoreError::MissingLayer(_))
+        }
+        _ => false,
+    }
 }
 
 /// The problem of an image that is not in the store.

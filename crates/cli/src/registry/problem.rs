@@ -37,3 +37,33 @@ pub(crate) fn store_problem(error: &Error) -> Problem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use stockade_image::Digest;
+
+    use super::*;
+
+    #[test]
+    fn the_problems_match_their_snapshots() {
+        let digest = || Digest::of(b"");
+        let errors = [
+            Error::Digest { expected: digest(), found: Digest::of(b"x") },
+            Error::Size { digest: digest(), expected: 1, found: 2 },
+            Error::TooLarge { digest: digest(), size: 9, limit: 8 },
+            Error::MissingBlob(digest()),
+            Error::Platform {
+                wanted: Box::new("linux/arm64".parse().unwrap()),
+                found: Box::new("linux/amd64".parse().unwrap()),
+            },
+            Error::Busy(60),
+            Error::InUse { digest: digest(), by: "demo".to_owned() },
+            Error::Io { operation: "write", source: std::io::ErrorKind::StorageFull.into() },
+            Error::Io { operation: "write", source: std::io::ErrorKind::PermissionDenied.into() },
+        ];
+        let mut problems: Vec<_> = errors.iter().map(store_problem).collect();
+        problems.push(crate::registry::missing(&"debian:12".parse().unwrap()));
+        let text = serde_json::to_string_pretty(&problems).unwrap();
+        stockade_test_support::assert_snapshot("errors/images", &text);
+    }
+}

@@ -32,7 +32,7 @@ use crate::remote::Remote;
 use crate::review::current_project;
 
 /// All states, so that terminated sandboxes are included.
-pub(super) const STATES: [State; 7] = [
+pub(crate) const STATES: [State; 7] = [
     State::New,
     State::Creating,
     State::Running,
