@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use zeroize::Zeroizing;
 
@@ -27,7 +27,7 @@ const TOKEN_USER: &str = "<token>";
 const NONE_STORED: &str = "credentials not found";
 
 /// What authenticates a user to one registry. Without `Debug`, so that no message contains it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Credential {
     Password {
         user: String,
@@ -39,7 +39,7 @@ pub(crate) enum Credential {
 
 /// The credentials for the hosts of one download, or why those of a host cannot be read. Such a
 /// failure matters only if the host refuses anonymous access.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Credentials(BTreeMap<String, Result<Credential, String>>);
 
 impl std::fmt::Debug for Credentials {

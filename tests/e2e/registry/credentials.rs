@@ -1,7 +1,7 @@
 //! Registries that ask who one is.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 
 use base64::Engine as _;
 

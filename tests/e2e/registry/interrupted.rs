@@ -13,8 +13,8 @@ use super::sample::{self, Layout, architecture, hex};
 use crate::harness::World;
 
 /// A registry that serves a layout, and stops in the middle of large blobs until it may go on.
-struct SlowRegistry {
-    host: String,
+pub(crate) struct SlowRegistry {
+    pub(crate) host: String,
     may_finish: Arc<AtomicBool>,
     /// The values of `Range` in requests for large blobs.
     ranges: Arc<Mutex<Vec<Option<String>>>>,
@@ -24,7 +24,7 @@ struct SlowRegistry {
 const STOP: usize = 1 << 20;
 
 impl SlowRegistry {
-    fn start(layout: &Layout) -> Self {
+    pub(crate) fn start(layout: &Layout) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let mut blobs = BTreeMap::new();

@@ -3,9 +3,9 @@
 
 mod archives;
 mod credentials;
-mod interrupted;
+pub(crate) mod interrupted;
 mod pull;
-mod sample;
+pub(crate) mod sample;
 mod server;
 
 use std::process::Command;

@@ -132,6 +132,22 @@ fn an_image_of_a_registry_runs_also_offline(world: &World) {
     assert!(pull.stderr.contains("[UNSUPPORTED]"), "{pull}");
 }
 
+fn certificates_are_verified(world: &World) {
+    if !super::has_programs(concat!(module_path!(), "::certificates_are_verified")) {
+        return;
+    }
+    let (registry, authorities) = Registry::with_tls(world);
+    registry.push(&sample::image(world, "layout", "secured"), "team/app:1");
+    let name = registry.name("team/app:1");
+    let pull = || world.stockade(&["image", "pull", &name]);
+    // The loopback may be reached without TLS, but not with a wrong certificate.
+    let refused = pull().finish();
+    refused.ends_with(1);
+    assert!(refused.stderr.contains("[REGISTRY_UNREACHABLE]"), "{refused}");
+    assert!(refused.stderr.contains("certificate"), "{refused}");
+    pull().env("SSL_CERT_FILE", &authorities).finish().succeeds();
+}
+
 fn a_mirror_is_asked_first(world: &World) {
     if !super::has_programs(concat!(module_path!(), "::a_mirror_is_asked_first")) {
         return;
@@ -206,4 +222,5 @@ as_root_and_as_user! {
     the_platform_is_chosen,
     an_image_of_a_registry_runs_also_offline,
     a_mirror_is_asked_first,
+    certificates_are_verified,
 }

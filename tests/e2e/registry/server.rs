@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::sample::Layout;
 use crate::harness::World;
@@ -31,7 +34,30 @@ impl Drop for Registry {
 impl Registry {
     /// A registry for everybody.
     pub(super) fn start(world: &World) -> Self {
-        Self::with(world, "")
+        Self::with(world, "", "")
+    }
+
+    /// A registry that speaks TLS, and the file of the authority that signed its certificate.
+    pub(super) fn with_tls(world: &World) -> (Self, PathBuf) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&key).unwrap();
+        let issuer = Issuer::new(params, key);
+        let own = KeyPair::generate().unwrap();
+        let names = ["127.0.0.1", "localhost"].map(str::to_owned);
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = world.path(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let authorities = file("authorities.pem", &pem("CERTIFICATE", authority.der()));
+        let certificate = file("certificate.pem", &pem("CERTIFICATE", certificate.der()));
+        let key = file("key.pem", &pem("PRIVATE KEY", &own.serialize_der()));
+        let (certificate, key) = (certificate.display(), key.display());
+        let tls = format!(", tls: {{certificate: \"{certificate}\", key: \"{key}\"}}");
+        (Self::with(world, &tls, ""), authorities)
     }
 
     /// A registry for [`USER`].
@@ -39,10 +65,10 @@ impl Registry {
         let file = world.path("htpasswd");
         fs::write(&file, HTPASSWD).unwrap();
         let path = file.display();
-        Self::with(world, &format!("auth: {{htpasswd: {{realm: test, path: \"{path}\"}}}}\n"))
+        Self::with(world, "", &format!("auth: {{htpasswd: {{realm: test, path: \"{path}\"}}}}\n"))
     }
 
-    fn with(world: &World, more: &str) -> Self {
+    fn with(world: &World, http: &str, more: &str) -> Self {
         for attempt in 0..5 {
             let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let directory = world.path(&format!("registry-{}", free.port()));
@@ -51,7 +77,7 @@ impl Registry {
             let text = format!(
                 "version: 0.1\nlog: {{level: error}}\n\
                  storage: {{filesystem: {{rootdirectory: \"{}\"}}}}\n\
-                 http: {{addr: \"{free}\"}}\n{more}",
+                 http: {{addr: \"{free}\"{http}}}\n{more}",
                 directory.join("storage").display()
             );
             fs::write(&config, text).unwrap();
@@ -94,6 +120,14 @@ impl Registry {
     pub(super) fn name(&self, name: &str) -> String {
         format!("{}/{name}", self.host)
     }
+}
+
+/// A text of RFC 7468.
+fn pem(label: &str, content: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(content);
+    let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
+    let lines = lines.map(|line| format!("{line}\n")).collect::<String>();
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
 
 /// What skopeo says about an archive or layout.
