@@ -46,6 +46,7 @@ mod programs;
 mod projects;
 mod providers;
 mod references;
+mod registry;
 mod run;
 mod run_and_create;
 mod sandbox;

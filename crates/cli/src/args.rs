@@ -10,6 +10,7 @@ pub mod help;
 mod help_tests;
 #[cfg(test)]
 mod hint_tests;
+pub mod image;
 pub mod live;
 pub mod ports;
 pub mod sandbox;
@@ -194,6 +195,9 @@ pub enum Command {
     /// Terminate failed and stopped sandboxes
     #[command(after_help = examples::PRUNE)]
     Prune(Prune),
+    /// Download, list, remove, import and export images
+    #[command(after_help = examples::IMAGE)]
+    Image(image::Image),
     /// Run tools in a sandbox
     #[command(after_help = examples::TOOL)]
     Tool(Tool),
@@ -554,6 +558,7 @@ impl Command {
             Self::Deny(decide) => decide.json,
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
+            Self::Image(image) => image.command.wants_json(),
             Self::Shell(_)
             | Self::Attach(_)
             | Self::Mcp(_)

@@ -26,6 +26,7 @@ pub mod problem;
 pub mod processes;
 mod profile;
 pub mod programs;
+mod registry;
 pub mod remote;
 mod request;
 pub mod review;

@@ -17,6 +17,8 @@ pub const KEEPER: &str = "__keeper";
 pub const SERVER: &str = "__server";
 /// The first argument of the egress process, before the build.
 pub const EGRESS: &str = "__egress";
+/// The first argument of the process that downloads an image, before the build.
+pub const DOWNLOAD: &str = "__download";
 
 /// Runs the process that the arguments select; `None` if they select none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {

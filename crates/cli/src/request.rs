@@ -138,7 +138,7 @@ pub(crate) fn no_limit(limit: OrNone<u64>) -> u64 {
 }
 
 /// `--image`: a path if it starts with `/`, `./` or `../` or exists, else a name.
-fn root(image: &Path, current: &Path) -> Root {
+pub(crate) fn root(image: &Path, current: &Path) -> Root {
     let path = current.join(image);
     let is_path = image.starts_with(".") || image.starts_with("..") || image.is_absolute();
     match image.to_str() {

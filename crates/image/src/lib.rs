@@ -12,6 +12,7 @@
 
 mod digest;
 mod document;
+mod export;
 pub mod import;
 mod layer;
 mod platform;
@@ -27,6 +28,7 @@ pub use document::{
     Configuration, DescribedPlatform, Descriptor, Document, Empty, Index, InvalidDocument,
     MAX_DOCUMENT_BYTES, Manifest, MediaType, Process, RootFs,
 };
+pub use export::{Format, export};
 pub use layer::{Error as LayerError, LayerRecord};
 pub use platform::{InvalidPlatform, Platform};
 pub use process::{InvalidProcess, Start, User};

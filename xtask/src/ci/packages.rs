@@ -17,6 +17,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("update-ca-certificates", "ca-certificates"),
     ("nginx", "nginx-light"),
     ("go", "golang-go"),
+    ("docker-registry", "docker-registry"),
+    ("skopeo", "skopeo"),
     guest::PACKAGE,
 ];
 

@@ -144,13 +144,14 @@ fn a_link_inside_is_not_followed() {
     let path = scratch.path().join("data");
     let data = DataDir::open(&path).unwrap();
     type Part = fn(&DataDir) -> Result<Dir, Error>;
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 7] = [
         ("views", DataDir::views),
         ("bundles", DataDir::bundles),
         ("journals", DataDir::journals),
         ("histories", DataDir::histories),
         ("runtime", DataDir::runtime),
         ("images", DataDir::images),
+        ("downloads", DataDir::downloads),
     ];
     for (name, open) in parts {
         symlink(&victim, path.join(name)).unwrap();

@@ -13,6 +13,8 @@ use stockade_core::{
     OrNone, parse_bytes, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
 };
 
+use super::image::PullPolicy;
+
 // The secrets of commands. (clap would use a doc comment here as that of every command.)
 #[derive(Debug, Clone, Default, Args)]
 pub struct SecretFlags {
@@ -37,6 +39,9 @@ pub struct SandboxFlags {
     /// host's programs; a path starts with ./ or / or exists
     #[arg(long, value_name = "NAME|DIR|TAR")]
     pub image: Option<PathBuf>,
+    /// When the image is downloaded: `missing` (the default), `always` or `never`
+    #[arg(long, value_name = "WHEN", value_enum, requires = "image", hide_possible_values = true)]
+    pub pull: Option<PullPolicy>,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,

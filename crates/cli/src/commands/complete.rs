@@ -28,6 +28,7 @@ enum Kind {
     Bundles,
     Snapshots,
     Runs,
+    Images,
 }
 
 /// Prints the ids, one per line.
@@ -35,7 +36,8 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     let Some((word, before)) = arguments.words.split_last() else { return Ok(0) };
     let kinds = kinds(before, &definition());
     // Without a server, or with one of another build, nothing is known.
-    let connection = match kinds.iter().any(|kind| *kind != Kind::Bundles) {
+    let needs_server = |kind: &Kind| !matches!(kind, Kind::Bundles | Kind::Images);
+    let connection = match kinds.iter().any(needs_server) {
         true => Connection::find().ok().flatten(),
         false => None,
     };
@@ -43,6 +45,7 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     for kind in kinds {
         found.extend(match (kind, &connection) {
             (Kind::Bundles, _) => bundles(),
+            (Kind::Images, _) => images(),
             (kind, Some(connection)) => connection.call(async |remote| {
                 let ids = tokio::time::timeout(TIMEOUT, ids(remote, *kind)).await;
                 ids.unwrap_or_default()
@@ -91,6 +94,7 @@ fn kinds(before: &[String], definition: &Command) -> &'static [Kind] {
     }
     match value_of {
         Some("remove") if names == ["snapshots"] => &[Kind::Snapshots],
+        Some("image") => &[Kind::Images],
         Some(_) => &[],
         None => of_argument(&names, position),
     }
@@ -107,7 +111,7 @@ fn value_name<'a>(command: &'a Command, word: &str) -> Option<&'a str> {
 
 /// What an argument at this position names.
 fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
-    use Kind::{Bundles, Commands, Runs, SandboxPaths, Sandboxes, Snapshots};
+    use Kind::{Bundles, Commands, Images, Runs, SandboxPaths, Sandboxes, Snapshots};
     match (names, position) {
         (["start" | "stop" | "pause"], _)
         | (["exec" | "shell" | "show" | "ps" | "forward" | "renew"], 0)
@@ -120,6 +124,7 @@ fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
         (["cp"], 0 | 1) | (["rm"], _) => &[SandboxPaths],
         (["diff" | "apply" | "reject"], 0) => &[Bundles],
         (["restore"], 0) => &[Snapshots],
+        (["image", "rm" | "inspect"], _) | (["image", "export" | "pull" | "ls"], 0) => &[Images],
         (["inspect" | "cancel" | "approve" | "deny" | "signal"], 0) => &[Runs],
         _ => &[],
     }
@@ -153,7 +158,7 @@ async fn ids(remote: &Remote, kind: Kind) -> Vec<String> {
             let list = remote.workflows.runs(caller, request).await.unwrap_or_default();
             list.iter().map(|run| run.id.to_string()).collect()
         }
-        Kind::Bundles => Vec::new(),
+        Kind::Bundles | Kind::Images => Vec::new(),
     }
 }
 
@@ -164,6 +169,19 @@ fn bundles() -> Vec<String> {
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let is_id = |name: &String| name.bytes().all(|byte| byte.is_ascii_hexdigit());
     names.filter(is_id).take(OFFERED).map(|name| short_id(&name).to_owned()).collect()
+}
+
+/// The names in the store of images, which needs no server.
+fn images() -> Vec<String> {
+    let Ok(data) = crate::data_dir::data_path() else { return Vec::new() };
+    // Opening the store would make its directories.
+    if !data.join("images/references.json").exists() {
+        return Vec::new();
+    }
+    let Ok(Some(data)) = crate::data_dir::find_data_dir(&data) else { return Vec::new() };
+    let list = stockade_image::Store::open(&data).and_then(|store| store.list());
+    let names = list.unwrap_or_default().into_iter().map(|record| record.reference.familiar());
+    names.take(OFFERED).collect()
 }
 
 #[cfg(test)]
@@ -195,6 +213,10 @@ mod tests {
             ("stockade cp a", &[Kind::SandboxPaths]),
             ("stockade logs", &[Kind::Commands, Kind::Runs]),
             ("ls | stockade stop a", &[Kind::Sandboxes]),
+            ("stockade image rm a", &[Kind::Images]),
+            ("stockade image export", &[Kind::Images]),
+            ("stockade image", &[]),
+            ("stockade run --image", &[Kind::Images]),
             ("stockade", &[]),
             ("stockade nothing", &[]),
         ] {

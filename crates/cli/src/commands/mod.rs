@@ -5,12 +5,13 @@ mod branch;
 mod bundles;
 mod commits;
 mod complete;
-mod df;
+pub(crate) mod df;
 mod diff;
 mod doctor;
 mod explain;
 mod history;
 mod hunks;
+mod image;
 mod manual;
 pub mod print;
 mod reject;
@@ -77,6 +78,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshot(arguments) => sandbox::snapshot::take(arguments),
         Command::Collect(arguments) => sandbox::collect::run(arguments),
         Command::Snapshots(arguments) => sandbox::snapshot::list(arguments),
+        Command::Image(arguments) => image::run(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Complete(arguments) => complete::run(&arguments),

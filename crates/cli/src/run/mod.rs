@@ -37,6 +37,7 @@ use crate::egress::{Egress, RunningEgress};
 use crate::images;
 use crate::problem::caused;
 use crate::profile;
+use crate::registry;
 use crate::request::{SandboxRequest, refuse_own_loopback};
 
 /// The signal for a file in memory that has no room left.
@@ -72,6 +73,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     }
     let arguments = arguments.as_ref();
     let identity = identity()?;
+    registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
     let one_id = matches!(identity, Identity::Own { .. });
     let (requested, image) = images::complete(requested, &data, one_id)?;

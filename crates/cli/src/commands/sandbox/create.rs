@@ -19,6 +19,7 @@ use crate::commands::print::{escaped, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::{Failure, caused};
 use crate::profile::{self, Profile};
+use crate::registry;
 use crate::remote::{self, Remote};
 use crate::request::SandboxRequest;
 use crate::secrets;
@@ -99,6 +100,10 @@ fn request(
     })?;
     let profile = apply_profile(&mut arguments, &current)?;
     let values = secrets::read(&arguments.secrets.secret)?;
+    if arguments.sandbox.image.is_some() {
+        let data = open_data_dir(&data_path()?)?;
+        registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
+    }
     Ok((request_in(arguments, &current)?, profile, values))
 }
 

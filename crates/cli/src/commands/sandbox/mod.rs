@@ -32,7 +32,7 @@ use crate::remote::Remote;
 use crate::review::current_project;
 
 /// All states, so that terminated sandboxes are included.
-pub(super) const STATES: [State; 7] = [
+pub(crate) const STATES: [State; 7] = [
     State::New,
     State::Creating,
     State::Running,
@@ -43,7 +43,10 @@ pub(super) const STATES: [State; 7] = [
 ];
 
 /// Every sandbox that a request selects, the newest first; sends as many requests as needed.
-async fn list_all(remote: &Remote, request: ListSandboxes) -> Result<Vec<Sandbox>, Failure> {
+pub(crate) async fn list_all(
+    remote: &Remote,
+    request: ListSandboxes,
+) -> Result<Vec<Sandbox>, Failure> {
     let mut found: Vec<Sandbox> = Vec::new();
     loop {
         let after = found.last().map(|sandbox| sandbox.id.clone());
