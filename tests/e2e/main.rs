@@ -33,6 +33,7 @@ mod escape;
 mod first_requests;
 mod full_disk;
 mod host;
+mod images;
 mod inside_sandbox;
 mod limits;
 mod mcp;

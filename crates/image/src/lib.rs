@@ -19,6 +19,8 @@ mod platform;
 mod process;
 mod reference;
 pub mod store;
+#[cfg(test)]
+mod testing;
 mod tree;
 
 pub use digest::{Digest, InvalidDigest, Sha256Stream};

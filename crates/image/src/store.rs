@@ -18,6 +18,8 @@ mod layers;
 mod lock;
 mod references;
 mod removal;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, Read as _};

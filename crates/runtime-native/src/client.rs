@@ -91,14 +91,23 @@ impl Native {
     /// of an image of the store is replaced by its digest, and the request is completed with what the
     /// image says.
     async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
-        if let Root::Image(name) = &spec.root {
-            let (client, name) = (self.0.clone(), name.clone());
+        if matches!(spec.root, Root::Image(_) | Root::Snapshot(_)) {
+            let client = self.0.clone();
             return files::blocking(move || {
+                let root = match &spec.root {
+                    Root::Snapshot(snapshot) => snapshot::root_of(&client.directory, snapshot)?,
+                    root => Some(root.clone()),
+                };
+                let Some(Root::Image(name)) = root else { return Ok(spec) };
                 let image = find_image(&client, &name)?;
                 let one_id = !rustix::process::geteuid().is_root();
-                image_root::complete(spec, &image, one_id)
-                    .map(|(spec, _)| spec)
-                    .map_err(|error| Failure::from(error).into_error(&CREATE))
+                let asked = spec.root.clone();
+                let (mut spec, _) = image_root::complete(spec, &image, one_id)
+                    .map_err(|error| Failure::from(error).into_error(&CREATE))?;
+                if matches!(asked, Root::Snapshot(_)) {
+                    spec.root = asked;
+                }
+                Ok(spec)
             })
             .await;
         }

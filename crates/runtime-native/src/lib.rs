@@ -8,9 +8,11 @@ mod client;
 mod directory;
 mod failure;
 pub mod files;
+mod images;
 mod input_file;
 pub mod keeper;
 mod socket;
 pub mod wire;
 
 pub use client::{Native, Options};
+pub use images::images_in_use;

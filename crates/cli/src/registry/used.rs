@@ -1,8 +1,9 @@
-//! Which images sandboxes use.
+//! Which images sandboxes use: those with files by their records, and those that were not started yet
+//! by the rows of the server.
 
 use stockade_api::{Empty, ListSandboxes, Sandbox};
 use stockade_bundle::data::DataDir;
-use stockade_core::State;
+use stockade_core::{Code, Problem, State};
 use stockade_image::{InUse, Reference, Store};
 
 use super::problem::store_problem;
@@ -19,14 +20,13 @@ const DATABASE: &str = "stockade.db";
 /// # Errors
 /// The server cannot be asked: then nothing may be removed.
 pub(crate) fn in_use(data: &DataDir, store: &Store) -> Result<InUse, Failure> {
-    let mut used = InUse::new();
+    let mut used = stockade_runtime_native::images_in_use(data.path()).map_err(|error| {
+        Problem::new(Code::Io, "cannot tell which images are used").because(error.to_string())
+    })?;
     if !data.path().join(DATABASE).exists() {
         return Ok(used);
     }
     let records = store.list().map_err(|error| store_problem(&error))?;
-    if records.is_empty() {
-        return Ok(used);
-    }
     let (list, snapshots) = remote::with(ServerMode { in_process: false }, async |remote| {
         let snapshots = remote.sandboxes.snapshots(remote.caller(), Empty {}).await?;
         let states = STATES.to_vec();

@@ -78,6 +78,10 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let one_id = matches!(identity, Identity::Own { .. });
     let (requested, image) = images::complete(requested, &data, one_id)?;
     let start = image.as_ref().map(|image| &image.start);
+    let signals = match start {
+        Some(start) => signals.stopping_with(start.stop_signal),
+        None => signals,
+    };
     let command = images::command(start, arguments.entrypoint.as_deref(), &arguments.command)?;
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;

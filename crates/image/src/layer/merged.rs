@@ -148,32 +148,29 @@ impl<'a> Merged<'a> {
             let found = self.find(&done)?;
             last = found.map(|found| found.stat.kind);
             let Some(found) = found else { continue };
-            match found.stat.kind {
-                FileKind::Symlink => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(refused("leads through too many links"));
-                    }
-                    let Some(at) = path(&done)? else { continue };
-                    let target = found.layer.read_link(&at)?;
-                    done.pop();
-                    last = Some(FileKind::Directory);
-                    if target.first() == Some(&b'/') {
-                        done.clear();
-                    }
-                    let target = target.split(|byte| *byte == b'/');
-                    let target = target.filter(|part| !matches!(*part, b"" | b"."));
-                    for part in target.map(<[u8]>::to_vec).rev() {
-                        if part.len() > 255 {
-                            return Err(refused("leads through a link with too long a part"));
-                        }
-                        ahead.push_front(part);
-                    }
-                    if ahead.len() > 4 * MAX_DEPTH {
-                        return Err(Error::Limit { limit: "depth", value: MAX_DEPTH as u64 });
-                    }
+            if found.stat.kind == FileKind::Symlink {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(refused("leads through too many links"));
                 }
-                _ => {}
+                let Some(at) = path(&done)? else { continue };
+                let target = found.layer.read_link(&at)?;
+                done.pop();
+                last = Some(FileKind::Directory);
+                if target.first() == Some(&b'/') {
+                    done.clear();
+                }
+                let target = target.split(|byte| *byte == b'/');
+                let target = target.filter(|part| !matches!(*part, b"" | b"."));
+                for part in target.map(<[u8]>::to_vec).rev() {
+                    if part.len() > 255 {
+                        return Err(refused("leads through a link with too long a part"));
+                    }
+                    ahead.push_front(part);
+                }
+                if ahead.len() > 4 * MAX_DEPTH {
+                    return Err(Error::Limit { limit: "depth", value: MAX_DEPTH as u64 });
+                }
             }
         }
         Ok((done, last))
