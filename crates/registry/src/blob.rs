@@ -93,7 +93,7 @@ async fn attempt(
             if response.status.as_u16() == 206 {
                 return Err(Error::Invalid {
                     host: response.host(),
-                    reason: "it sends another part than the one that was asked for".to_owned(),
+                    reason: "it sends another part than the requested one".to_owned(),
                 });
             }
         }

@@ -16,14 +16,14 @@ use crate::times::Times;
 
 /// A request as the server received it.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct HttpRequest {
     pub(crate) line: String,
     pub(crate) authorization: Option<String>,
     pub(crate) range: Option<String>,
     pub(crate) body: String,
 }
 
-impl Asked {
+impl HttpRequest {
     pub(crate) fn path(&self) -> &str {
         self.line.split(' ').nth(1).unwrap_or_default()
     }
@@ -71,7 +71,7 @@ impl Answer {
 /// A server, and what it was asked.
 pub(crate) struct Server {
     pub(crate) host: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<HttpRequest>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -83,7 +83,7 @@ impl Drop for Server {
 
 impl Server {
     pub(crate) async fn start(
-        answer: impl Fn(&Asked, &str) -> Answer + Send + Sync + 'static,
+        answer: impl Fn(&HttpRequest, &str) -> Answer + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
@@ -104,12 +104,15 @@ impl Server {
         Self { host, asked, task }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<HttpRequest> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-async fn serve(mut stream: TcpStream, answer: impl Fn(&Asked) -> Answer) -> std::io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    answer: impl Fn(&HttpRequest) -> Answer,
+) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
@@ -127,7 +130,7 @@ async fn serve(mut stream: TcpStream, answer: impl Fn(&Asked) -> Answer) -> std:
     let length = header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    let asked = Asked {
+    let asked = HttpRequest {
         line: text.lines().next().unwrap_or_default().to_owned(),
         authorization: header("authorization"),
         range: header("range"),
@@ -187,7 +190,7 @@ impl Sample {
     }
 
     /// The right answer to a request.
-    pub(crate) fn answer(&self, asked: &Asked) -> Answer {
+    pub(crate) fn answer(&self, asked: &HttpRequest) -> Answer {
         let path = asked.path();
         let is = |content: &[u8]| path.ends_with(Digest::of(content).hex());
         if path.contains("/manifests/tag") || is(&self.manifest) {

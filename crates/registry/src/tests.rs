@@ -203,7 +203,7 @@ async fn a_cut_connection_continues_where_it_was() {
 async fn a_server_without_ranges_sends_everything_again() {
     let (sample, requests) = (Sample::new(), AtomicUsize::new(0));
     let server = Server::start(move |asked, _| {
-        let whole = crate::testing::Asked { range: None, ..asked.clone() };
+        let whole = crate::testing::HttpRequest { range: None, ..asked.clone() };
         let answer = sample.answer(&whole);
         match is_layer(asked.path()) && requests.fetch_add(1, Ordering::SeqCst) < 1 {
             true => answer.ending(End::Cut(100_000)),

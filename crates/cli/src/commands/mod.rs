@@ -5,7 +5,7 @@ mod branch;
 mod bundles;
 mod commits;
 mod complete;
-pub(crate) mod df;
+mod df;
 mod diff;
 mod doctor;
 mod explain;

@@ -7,7 +7,6 @@ mod problem;
 mod progress;
 mod pull;
 mod staging;
-mod used;
 
 use std::path::Path;
 
@@ -22,7 +21,6 @@ pub(crate) use self::problem::store_problem;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::pull::{Pull, pull};
 pub(crate) use self::staging::remove_unused;
-pub(crate) use self::used::in_use;
 use crate::args::image::PullPolicy;
 use crate::args::sandbox_flags::SandboxFlags;
 use crate::request::root;

@@ -7,7 +7,7 @@ use stockade_core::printable::escaped;
 use stockade_image::{Digest, Reference};
 use stockade_registry_control::{Event, Layer};
 
-use crate::commands::df::size;
+use crate::table::size;
 
 /// The style of the bar of a layer.
 const STYLE: &str = "{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {msg}";

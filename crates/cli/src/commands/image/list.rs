@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use stockade_image::{Digest, Record, Reference};
 
+use super::used::in_use;
 use super::{open, short};
 use crate::args::image::ImageList;
-use crate::commands::df::size;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::registry;
-use crate::table::Table;
+use crate::table::{Table, size};
 
 /// Prints the list.
 pub(super) fn run(arguments: &ImageList) -> Result<u8, Failure> {
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &ImageList) -> Result<u8, Failure> {
     }
     // The newest first.
     records.sort_by(|one, other| other.added.cmp(&one.added));
-    let used = if arguments.all { registry::in_use(&data, &store)? } else { Default::default() };
+    let used = if arguments.all { in_use(&data, &store)? } else { Default::default() };
     let named: BTreeSet<_> = records.iter().map(|record| record.digest.clone()).collect();
     let unnamed = used.iter().filter(|(digest, _)| !named.contains(*digest));
     let unnamed: Vec<_> = unnamed.filter(|_| arguments.name.is_none()).collect();

@@ -7,6 +7,7 @@ mod list;
 mod prune;
 mod pull;
 mod remove;
+mod used;
 
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem};

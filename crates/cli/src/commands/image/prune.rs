@@ -3,16 +3,17 @@
 use serde_json::json;
 
 use super::open;
+use super::used::in_use;
 use crate::args::image::ImagePrune;
-use crate::commands::df::size;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::registry;
+use crate::table::size;
 
 /// Removes what is not used.
 pub(super) fn run(arguments: &ImagePrune) -> Result<u8, Failure> {
     let (data, store) = open()?;
-    let used = registry::in_use(&data, &store)?;
+    let used = in_use(&data, &store)?;
     let removed = store.prune(arguments.all, &used);
     let removed = removed.map_err(|error| registry::store_problem(&error))?;
     let bytes = removed.bytes + registry::remove_unused(&data)?;

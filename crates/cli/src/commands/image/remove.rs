@@ -4,17 +4,18 @@ use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
 use stockade_image::{Reference, Store};
 
+use super::used::in_use;
 use super::{find, open};
 use crate::args::image::ImageRemove;
-use crate::commands::df::size;
 use crate::commands::print::{notify, print_text};
 use crate::problem::Failure;
 use crate::registry;
+use crate::table::size;
 
 /// Removes the images; those that can be removed are.
 pub(super) fn run(arguments: &ImageRemove) -> Result<u8, Failure> {
     let (data, store) = open()?;
-    let used = registry::in_use(&data, &store)?;
+    let used = in_use(&data, &store)?;
     let (mut removed, mut bytes, mut failed) = (Vec::new(), 0, Vec::new());
     for name in &arguments.names {
         let found = names(&store, name).and_then(|names| {

@@ -6,10 +6,10 @@ use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem, State};
 use stockade_image::{InUse, Reference, Store};
 
-use super::problem::store_problem;
 use crate::args::sandbox::ServerMode;
 use crate::commands::sandbox::{STATES, list_all};
 use crate::problem::Failure;
+use crate::registry::store_problem;
 use crate::remote;
 
 /// The database of the server: without it, there is no persistent sandbox.
@@ -19,7 +19,7 @@ const DATABASE: &str = "stockade.db";
 ///
 /// # Errors
 /// The server cannot be asked: then nothing may be removed.
-pub(crate) fn in_use(data: &DataDir, store: &Store) -> Result<InUse, Failure> {
+pub(super) fn in_use(data: &DataDir, store: &Store) -> Result<InUse, Failure> {
     let mut used = stockade_runtime_native::images_in_use(data.path()).map_err(|error| {
         Problem::new(Code::Io, "cannot tell which images are used").because(error.to_string())
     })?;
