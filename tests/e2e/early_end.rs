@@ -53,7 +53,7 @@ fn no_run_after_all(world: &World) {
         (&["run", "--help"], 0),
         (&["run"], 125),
         (&["run", "--bogus", "--", "true"], 125),
-        (&["run", "--image", "nowhere", "--", "true"], 125),
+        (&["run", "--pull", "never", "--image", "nowhere", "--", "true"], 125),
         (&["run", "--", "./not-there"], 127),
     ];
     for (words, code) in calls {

@@ -236,6 +236,11 @@ impl DataDir {
         self.subdirectory("runtime-docker")
     }
 
+    /// The directory of images that are being downloaded.
+    pub fn downloads(&self) -> Result<Dir, Error> {
+        self.subdirectory("downloads")
+    }
+
     /// The directory of unpacked images.
     pub fn images(&self) -> Result<Dir, Error> {
         self.subdirectory("images")

@@ -172,6 +172,9 @@ pub struct Manifest {
     /// Labels by which the bundle can be found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The digest of the image that the command ran in, if it ran in one of the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// The exit code of the command, as `stockade run` returned it.
     pub exit_code: u8,
     /// The commit that the project's HEAD named when the view was created, if there was one.

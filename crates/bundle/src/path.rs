@@ -50,7 +50,7 @@ impl RelativePath {
     }
 
     /// A constant path that is known to be valid at compile time.
-    pub(crate) fn literal(text: &'static str) -> Self {
+    pub fn literal(text: &'static str) -> Self {
         debug_assert!(Self::new(text).is_ok(), "{text}");
         Self(text.as_bytes().to_vec())
     }

@@ -10,6 +10,7 @@ pub mod help;
 mod help_tests;
 #[cfg(test)]
 mod hint_tests;
+pub mod image;
 pub mod live;
 pub mod ports;
 pub mod sandbox;
@@ -203,6 +204,9 @@ pub enum Command {
     /// List and remove the caches of tools
     #[command(after_help = examples::CACHE)]
     Cache(volume::Cache),
+    /// Download, list, remove, import and export images
+    #[command(after_help = examples::IMAGE)]
+    Image(image::Image),
     /// Run tools in a sandbox
     #[command(after_help = examples::TOOL)]
     Tool(Tool),
@@ -379,8 +383,12 @@ pub struct Run {
     /// Where the project is visible, if not at its own path.
     #[arg(skip)]
     pub inside: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    /// Start this program instead of the image's entrypoint; the image's arguments are then left out
+    #[arg(long, requires = "image", value_name = "PROGRAM")]
+    pub entrypoint: Option<OsString>,
+    /// The command and its arguments; with an image of the store these are the arguments of its
+    /// entrypoint, and may be left out
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["image", "profile", "devcontainer"], value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -578,6 +586,7 @@ impl Command {
             Self::Deny(decide) => decide.json,
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
+            Self::Image(image) => image.command.wants_json(),
             Self::Shell(_)
             | Self::Attach(_)
             | Self::Mcp(_)

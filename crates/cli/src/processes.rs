@@ -20,6 +20,8 @@ pub const BWRAP_KEEPER: &str = "__keeper-bwrap";
 pub const SERVER: &str = "__server";
 /// The first argument of the egress process, before the build.
 pub const EGRESS: &str = "__egress";
+/// The first argument of the process that downloads an image, before the build.
+pub const DOWNLOAD: &str = "__download";
 
 /// Runs the process that the arguments select; `None` if they select none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {

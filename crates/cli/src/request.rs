@@ -161,8 +161,8 @@ pub(crate) fn no_limit(limit: OrNone<u64>) -> u64 {
     limit.0.unwrap_or((1 << 53) - 1)
 }
 
-/// `--image`: a path if it looks like one or exists, else a name.
-fn root(image: &Path, current: &Path) -> Root {
+/// `--image`: a path if it starts with `/`, `./` or `../` or exists, else a name.
+pub(crate) fn root(image: &Path, current: &Path) -> Root {
     let path = current.join(image);
     let is_path = image.starts_with(".") || image.starts_with("..") || image.is_absolute();
     match image.to_str() {

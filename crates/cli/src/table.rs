@@ -45,9 +45,34 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 }
 
+/// A size in the largest unit of which there is at least one.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut tenths = bytes.saturating_mul(10) / 1024;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (bytes, text) in [
+            (0, "0.0 KiB"),
+            (4096, "4.0 KiB"),
+            (1536 << 10, "1.5 MiB"),
+            (3 << 30, "3.0 GiB"),
+            (5 << 50, "5120.0 TiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_content() {

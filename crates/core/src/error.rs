@@ -55,6 +55,11 @@ names! {
         Cancelled = "CANCELLED",
         /// There is no bundle with that id, or the prefix matches several.
         BundleNotFound = "BUNDLE_NOT_FOUND",
+        /// There is no image of that name in the store, or in its registry.
+        ImageNotFound = "IMAGE_NOT_FOUND",
+        /// The image is damaged, is of a kind that is not supported, or contains what no image may
+        /// contain.
+        ImageInvalid = "IMAGE_INVALID",
         /// The stored bundle does not match its content hash or its own rules.
         BundleInvalid = "BUNDLE_INVALID",
         /// The changes exceed a limit of the bundle; the view is kept.
@@ -63,6 +68,18 @@ names! {
         BundleConflict = "BUNDLE_CONFLICT",
         /// Another command is deciding about the same bundle or project.
         Busy = "BUSY",
+        /// The image does not exist for the platform.
+        ImagePlatformMissing = "IMAGE_PLATFORM_MISSING",
+        /// The image is larger than allowed.
+        ImageTooLarge = "IMAGE_TOO_LARGE",
+        /// Sandboxes or runs use the image.
+        ImageInUse = "IMAGE_IN_USE",
+        /// The registry refuses access.
+        RegistryUnauthorized = "REGISTRY_UNAUTHORIZED",
+        /// The registry limits the rate of requests.
+        RegistryRateLimited = "REGISTRY_RATE_LIMITED",
+        /// The registry cannot be reached, or fails.
+        RegistryUnreachable = "REGISTRY_UNREACHABLE",
         /// A requested path may never be applied.
         PathRefused = "PATH_REFUSED",
         /// A change to a file that host tools execute was not accepted by name.
@@ -127,10 +144,18 @@ impl Code {
             | Self::QuotaExceeded
             | Self::Cancelled
             | Self::BundleNotFound
+            | Self::ImageNotFound
+            | Self::ImageInvalid
             | Self::BundleInvalid
             | Self::BundleTooLarge
             | Self::BundleConflict
             | Self::Busy
+            | Self::ImagePlatformMissing
+            | Self::ImageTooLarge
+            | Self::ImageInUse
+            | Self::RegistryUnauthorized
+            | Self::RegistryRateLimited
+            | Self::RegistryUnreachable
             | Self::PathRefused
             | Self::ExecutedFile
             | Self::UnseenContent => 1,
@@ -157,6 +182,7 @@ impl Code {
             | Self::EgressDenied
             | Self::EgressInternal
             | Self::EgressMismatch
+            | Self::RegistryUnauthorized
             | Self::PathRefused
             | Self::ExecutedFile
             | Self::UnseenContent => 403,
@@ -164,6 +190,8 @@ impl Code {
             | Self::FileNotFound
             | Self::ToolUnknown
             | Self::LibraryUnavailable
+            | Self::ImageNotFound
+            | Self::ImagePlatformMissing
             | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
             Self::InvalidState
@@ -171,14 +199,15 @@ impl Code {
             | Self::Cancelled
             | Self::BundleConflict
             | Self::PortInUse
+            | Self::ImageInUse
             | Self::Busy => 409,
             Self::SandboxTerminated => 410,
-            Self::BundleTooLarge => 413,
-            Self::BundleInvalid => 422,
-            Self::QuotaExceeded => 429,
+            Self::BundleTooLarge | Self::ImageTooLarge => 413,
+            Self::BundleInvalid | Self::ImageInvalid => 422,
+            Self::QuotaExceeded | Self::RegistryRateLimited => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
-            Self::EgressUnreachable | Self::EgressUnreadable => 502,
+            Self::EgressUnreachable | Self::EgressUnreadable | Self::RegistryUnreachable => 502,
             Self::Unreachable | Self::SecretMissing => 503,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded | Self::StorageFull => {
                 507
@@ -193,6 +222,8 @@ impl Code {
             Self::LaunchFailed
                 | Self::Busy
                 | Self::EgressUnreachable
+                | Self::RegistryRateLimited
+                | Self::RegistryUnreachable
                 | Self::Unreachable
                 | Self::StorageFull
                 | Self::Io

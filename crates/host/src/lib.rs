@@ -11,6 +11,7 @@
 
 mod commands;
 mod confined;
+mod download;
 mod egress;
 mod host;
 mod in_process;

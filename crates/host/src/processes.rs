@@ -3,12 +3,12 @@
 
 use std::ffi::OsString;
 
-use stockade_cli::processes::{EGRESS, SERVER};
+use stockade_cli::processes::{DOWNLOAD, EGRESS, SERVER};
 use stockade_snippet::worker;
 use stockade_workflow::{authoring, engine};
 
 use crate::programs::{COMMAND, REALM};
-use crate::{egress, server};
+use crate::{download, egress, server};
 
 /// Runs the process that the arguments name; `None` if they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
@@ -24,6 +24,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     }
     if first == EGRESS {
         return Some(egress::process(rest));
+    }
+    if first == DOWNLOAD {
+        return Some(download::process(rest));
     }
     (first == COMMAND).then(|| engine::command_process(rest))
 }

@@ -21,7 +21,7 @@ use crate::walls::Wall;
 pub(crate) const MESSAGE_BYTES: usize = 8 * 1024;
 /// The maximal length of a step that init reports, in bytes.
 const STEP_BYTES: usize = 1024;
-const DESCRIPTORS: usize = 16;
+const DESCRIPTORS: usize = 160;
 /// How many connections may wait for init.
 const BACKLOG: i32 = 16;
 

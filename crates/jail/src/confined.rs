@@ -7,7 +7,7 @@
 //! namespaces was confined by the program that started it, and cannot be made to omit a wall that
 //! would be available.
 
-use crate::landlock::{self, Ruleset};
+use crate::landlock::{self, Access, Ruleset, Scope, Target};
 use crate::launch::{self, Error};
 use crate::mounts::{At as _, Failure};
 use crate::rlimits::ResourceLimits;
@@ -43,20 +43,40 @@ pub fn confine(limits: &ResourceLimits) -> Result<(), Error> {
     raised.map_err(|Failure { wall, step, errno }| launch::failed(wall, step, errno))
 }
 
+/// Enables the same walls, but for these files. For a process that reads hostile input and has to write
+/// what it makes of it.
+///
+/// # Errors
+/// [`Error::Wall`] for one that cannot be enabled.
+pub fn confine_to(limits: &ResourceLimits, files: &[(Target<'_>, Access)]) -> Result<(), Error> {
+    let raise = || {
+        let words = |text: &'static str| move || text.to_owned();
+        let rules = Ruleset::new(files, Scope::Own)
+            .map_err(std::io::Error::from)
+            .at(Wall::Landlock, words("create the Landlock rules"))?;
+        restrict(limits, &rules)
+    };
+    raise().map_err(|Failure { wall, step, errno }| launch::failed(wall, step, errno))
+}
+
 /// Does the same, and returns a ruleset that allows nothing, which is in force, and Landlock's
 /// version.
 pub(crate) fn confine_with_ruleset(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> {
+    let (nothing, landlock) = landlock::deny_all_ruleset()?;
+    restrict(limits, &nothing)?;
+    Ok((nothing, landlock))
+}
+
+fn restrict(limits: &ResourceLimits, rules: &Ruleset) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
     limits.apply().at(Wall::ResourceLimits, words("set the limits"))?;
     capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    let (nothing, landlock) = landlock::deny_all_ruleset()?;
-    nothing.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
+    rules.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
     seccomp::install(seccomp::program(SetIdBits::Refused))
-        .at(Wall::Seccomp, words("install the filter"))?;
-    Ok((nothing, landlock))
+        .at(Wall::Seccomp, words("install the filter"))
 }
 
 #[cfg(test)]

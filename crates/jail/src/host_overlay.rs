@@ -35,7 +35,7 @@ pub(crate) fn make(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> io::Result<
 fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> rustix::io::Result<OwnedFd> {
     let (lower, view) = (lower.as_raw_fd(), view.as_raw_fd());
     mounts::new_overlay(
-        &format!("/proc/self/fd/{lower}"),
+        &[format!("/proc/self/fd/{lower}")],
         &format!("/proc/self/fd/{view}/upper"),
         &format!("/proc/self/fd/{view}/work"),
         (synced, true),

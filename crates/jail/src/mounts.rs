@@ -63,7 +63,8 @@ enum Prepared {
     Mount(OwnedFd),
     /// An overlay that is not made yet, with `upper` and `work` in `view`.
     Layers {
-        lower: OwnedFd,
+        /// The lower layers, the topmost first.
+        lower: Vec<OwnedFd>,
         view: OwnedFd,
         synced: bool,
     },
@@ -132,29 +133,27 @@ pub(crate) fn trees_to_send<'a>(
         Mount::Tree(source) => Some(source),
         _ => None,
     });
-    std::iter::once(root)
-        .chain(sources)
-        .flat_map(|source| match source {
-            Source::Empty => [None, None],
-            Source::Host { tree, owners, .. } => {
-                let mapping = match owners {
-                    Owners::Nobody => None,
-                    Owners::OnDisk => Some(Mapping::Owners),
-                    Owners::Range => Some(Mapping::None),
-                };
-                [mapping.map(|mapping| Sent::Tree(tree, mapping)), None]
+    std::iter::once(root).chain(sources).flat_map(|source| match source {
+        Source::Empty => Vec::new(),
+        Source::Host { tree, owners, .. } => {
+            let mapping = match owners {
+                Owners::Nobody => None,
+                Owners::OnDisk => Some(Mapping::Owners),
+                Owners::Range => Some(Mapping::None),
+            };
+            mapping.map(|mapping| Sent::Tree(tree, mapping)).into_iter().collect()
+        }
+        Source::ReadOnly(tree) => vec![Sent::Tree(tree, Mapping::UsersOnly)],
+        Source::Layer(tree) => vec![Sent::Tree(tree, Mapping::None)],
+        Source::Overlay(overlay) => match &overlay.view {
+            Some(view) if overlay.records_renames => vec![Sent::View(overlay, view)],
+            view => {
+                let lower = std::iter::once(&overlay.lower).chain(&overlay.below);
+                let lower = lower.map(|tree| Sent::Tree(tree, Mapping::Owners));
+                lower.chain(view.as_ref().map(|tree| Sent::Tree(tree, Mapping::None))).collect()
             }
-            Source::ReadOnly(tree) => [Some(Sent::Tree(tree, Mapping::UsersOnly)), None],
-            Source::Layer(tree) => [Some(Sent::Tree(tree, Mapping::None)), None],
-            Source::Overlay(overlay) => match (&overlay.view, overlay.records_renames) {
-                (Some(view), true) => [Some(Sent::View(overlay, view)), None],
-                (view, _) => [
-                    Some(Sent::Tree(&overlay.lower, Mapping::Owners)),
-                    view.as_ref().map(|tree| Sent::Tree(tree, Mapping::None)),
-                ],
-            },
-        })
-        .flatten()
+        },
+    })
 }
 
 /// Opens every source. `handed` are the trees of [`trees_to_send`] if the outer process has cloned
@@ -195,19 +194,20 @@ pub(crate) fn gather(
             if is_mapped { Ok(Prepared::Mount(mount)) } else { layer(mount, host) }
         }
         Source::Layer(host) => layer(make_read_only(tree(&host, true)?, &host)?, host),
-        Source::Overlay(Overlay { lower, view, size_bytes, synced, records_renames }) => {
-            let lower = tree(&lower, true)?;
+        Source::Overlay(Overlay { lower, below, view, size_bytes, synced, records_renames }) => {
             if records_renames && view.is_some() {
                 if !is_mapped {
                     return Err(Errno::INVAL).at(Wall::View, || "receive the view".to_owned());
                 }
                 // The outer process has made the overlay.
-                return Ok(Prepared::Mount(lower));
+                return Ok(Prepared::Mount(tree(&lower, true)?));
             }
+            let all = std::iter::once(&lower).chain(&below);
+            let lower = all.map(|layer| tree(layer, true)).collect::<Result<Vec<_>, _>>()?;
             match view {
                 Some(view) => Ok(Prepared::Layers { lower, view: tree(&view, true)?, synced }),
                 None => {
-                    let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
+                    let (memory, layer) = layers_in_memory(&lower[0], size_bytes)?;
                     upper.set(Some(layer));
                     Ok(Prepared::Layers { lower, view: memory, synced })
                 }
@@ -293,20 +293,22 @@ fn layer(mount: OwnedFd, host: HostTree) -> Result<Prepared, Failure> {
     Ok(Prepared::ReadOnly { tree: mount, empty, path: host.path })
 }
 
-/// A detached overlay over `lower`, with `upper` and `work` in `view`.
+/// A detached overlay over the layers in `lower`, with `upper` and `work` in `view`.
 ///
 /// An overlay accepts only attached layers. They cover a directory of the host, so they are
 /// unmounted with its root, and after this call nothing of the host can be cloned any more. (If
 /// they were stacked on the root itself, they would remain and be reachable at `/..`.) They are
 /// named by file descriptor, so the overlay's mount options reveal nothing about the host.
-fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Failure> {
-    for layer in [lower, view] {
+fn overlay(lower: &[OwnedFd], view: &OwnedFd, synced: bool) -> Result<OwnedFd, Failure> {
+    for layer in lower.iter().chain([view]) {
         attach_mount(layer, Path::new(LAYERS_DIR))
             .at(Wall::View, || "attach a layer".to_owned())?;
     }
-    let (lower, view) = (lower.as_raw_fd(), view.as_raw_fd());
+    let view = view.as_raw_fd();
+    let lower: Vec<_> =
+        lower.iter().map(|layer| format!("/proc/self/fd/{}", layer.as_raw_fd())).collect();
     new_overlay(
-        &format!("/proc/self/fd/{lower}"),
+        &lower,
         &format!("/proc/self/fd/{view}/upper"),
         &format!("/proc/self/fd/{view}/work"),
         (synced, false),
@@ -315,18 +317,21 @@ fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Fai
 }
 
 /// See the kernel's `filesystems/overlayfs.rst`: an unprivileged mount requires `userxattr`, which
-/// turns `redirect_dir` and `metacopy` off. One that records renames is not unprivileged. With `index` off too, the upper layer alone shows what
-/// changed, and it may belong to an overlay that is just being unmounted. `volatile` is the
-/// opposite of `synced`.
+/// turns `redirect_dir` and `metacopy` off. One that records renames is not unprivileged. With `index`
+/// off too, the upper layer alone shows what changed, and it may belong to an overlay that is just being
+/// unmounted. `volatile` is the opposite of `synced`.
 pub(crate) fn new_overlay(
-    lower: &str,
+    lower: &[String],
     upper: &str,
     work: &str,
     (synced, records_renames): (bool, bool),
 ) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", "view")?;
-    fsconfig_set_string(context.as_fd(), "lowerdir", lower)?;
+    match lower {
+        [one] => fsconfig_set_string(context.as_fd(), "lowerdir", one.as_str())?,
+        all => set_lower_layers(context.as_fd(), all)?,
+    }
     fsconfig_set_string(context.as_fd(), "upperdir", upper)?;
     fsconfig_set_string(context.as_fd(), "workdir", work)?;
     if records_renames {
@@ -346,6 +351,20 @@ pub(crate) fn new_overlay(
         FsMountFlags::FSMOUNT_CLOEXEC,
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
+}
+
+/// Kernels from 6.7 on take the lower layers one by one. Older ones take all in one text of at most
+/// 255 bytes, which is enough for 15 layers.
+fn set_lower_layers(context: BorrowedFd<'_>, lower: &[String]) -> rustix::io::Result<()> {
+    for (index, layer) in lower.iter().enumerate() {
+        match fsconfig_set_string(context, "lowerdir+", layer.as_str()) {
+            Err(Errno::INVAL) if index == 0 => {
+                return fsconfig_set_string(context, "lowerdir", lower.join(":").as_str());
+            }
+            set => set?,
+        }
+    }
+    Ok(())
 }
 
 /// A file system in memory with `upper` and `work`, and the file descriptor of `upper`, which has

@@ -227,6 +227,8 @@ impl HostTree {
 pub struct Overlay {
     /// The lower layer.
     pub lower: HostTree,
+    /// Further layers below it, the topmost first.
+    pub below: Vec<HostTree>,
     /// A directory that contains `upper` and `work`, which receive the changes. When absent, the
     /// changes are in memory and end with the jail.
     pub view: Option<HostTree>,

@@ -28,19 +28,33 @@ const END_OF_INPUT: u8 = 4;
 
 /// The signals of this process, blocked from now on so that [`supervise`] forwards them.
 #[derive(Debug)]
-pub struct Signals(OwnedFd);
+pub struct Signals {
+    descriptor: OwnedFd,
+    /// The signal that the command gets instead of `SIGTERM`.
+    stop: i32,
+}
 
 impl Signals {
     /// Blocks them. If it is called before the launch, no signal is lost; the command itself starts
     /// with none blocked.
     pub fn block() -> io::Result<Self> {
-        sys::signal_descriptor(&[&FORWARDED_SIGNALS[..], &[libc::SIGWINCH]].concat()).map(Self)
+        Self::of(&[&FORWARDED_SIGNALS[..], &[libc::SIGWINCH]].concat())
+    }
+
+    /// Lets a command that is asked to end by `SIGTERM` get another signal instead.
+    #[must_use]
+    pub fn stopping_with(self, signal: i32) -> Self {
+        Self { stop: signal, ..self }
+    }
+
+    fn of(signals: &[i32]) -> io::Result<Self> {
+        sys::signal_descriptor(signals).map(|descriptor| Self { descriptor, stop: libc::SIGTERM })
     }
 
     /// Blocks only the signals that terminal keys send to end a program, for as long as another
     /// program has the terminal.
     pub fn block_keyboard() -> io::Result<Self> {
-        sys::signal_descriptor(&[libc::SIGINT, libc::SIGQUIT]).map(Self)
+        Self::of(&[libc::SIGINT, libc::SIGQUIT])
     }
 }
 
@@ -165,8 +179,9 @@ pub fn supervise(
     supervision: Supervision,
     signals: Signals,
 ) -> Result<Outcome, Error> {
-    let Signals(signals) = signals;
+    let Signals { descriptor: signals, stop } = signals;
     let mut session = Session::new(&mut jail, supervision).map_err(Error::Pipe)?;
+    session.stop = stop;
     session.follow_window_size();
     while session.ending.is_none() {
         session.turn(&jail, Some(signals.as_fd()))?;
@@ -221,6 +236,8 @@ struct Session {
     output_limit_bytes: u64,
     grace: Duration,
     stopping: Option<i32>,
+    /// The signal that the command gets instead of `SIGTERM`.
+    stop: i32,
     not_run: Option<Ending>,
     ending: Option<Ending>,
     killed: bool,
@@ -286,6 +303,7 @@ impl Session {
             output_limit_bytes: output_limit_bytes.unwrap_or(u64::MAX),
             grace,
             stopping: None,
+            stop: libc::SIGTERM,
             not_run: None,
             ending: None,
             killed: false,
@@ -485,7 +503,7 @@ impl Session {
                 self.stopping = Some(signal);
                 self.deadlines.grace = Some(Instant::now() + self.grace);
             }
-            self.to_send.push_back(signal);
+            self.to_send.push_back(if signal == libc::SIGTERM { self.stop } else { signal });
         }
         while let Some(signal) = self.to_send.pop_front() {
             // If init has ended, the loop notices that next.

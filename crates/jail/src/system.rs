@@ -64,14 +64,19 @@ pub fn identity_files(account: &Account, hostname: &str) -> Vec<(PathBuf, Mount)
     passwd.push_str(&format!("{name}:x:{user}:{group}::{home}:/bin/sh\n"));
     passwd.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
     groups.push_str(&format!("{name}:x:{group}:\nnogroup:x:65534:\n"));
+    let mut files = vec![file("passwd", &passwd), file("group", &groups)];
+    files.extend(host_names(hostname));
+    files
+}
+
+/// `/etc/hosts` and `hostname`.
+pub fn host_names(hostname: &str) -> Vec<(PathBuf, Mount)> {
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n");
-    let file = |name: &str, content: &str| (Path::new("/etc").join(name), text(content));
-    vec![
-        file("passwd", &passwd),
-        file("group", &groups),
-        file("hosts", &hosts),
-        file("hostname", &format!("{hostname}\n")),
-    ]
+    vec![file("hosts", &hosts), file("hostname", &format!("{hostname}\n"))]
+}
+
+fn file(name: &str, content: &str) -> (PathBuf, Mount) {
+    (Path::new("/etc").join(name), text(content))
 }
 
 fn text(content: &str) -> Mount {

@@ -39,9 +39,18 @@ pub enum Error {
     /// A root or workspace is no directory.
     #[error("{} is not a directory", .0.display())]
     NotDirectory(PathBuf),
-    /// The runtime has no store of named images.
-    #[error("there is no image {0}: use a directory or tar archive with a root file system")]
+    /// The store of images has no such image for this host.
+    #[error("there is no image {0} in the store of images")]
     NoImage(String),
+    /// A text names no image.
+    #[error(transparent)]
+    ImageName(Box<stockade_image::InvalidReference>),
+    /// The store of images cannot be used, or the image in it is damaged.
+    #[error(transparent)]
+    Image(Box<stockade_image::store::Error>),
+    /// The configuration of an image cannot be used.
+    #[error(transparent)]
+    ImageProcess(Box<stockade_image::InvalidProcess>),
     /// The layers of a snapshot are missing.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),

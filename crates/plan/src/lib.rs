@@ -17,6 +17,7 @@ mod error;
 mod etc;
 pub mod host_path;
 pub mod image;
+pub mod image_root;
 mod inside_path;
 mod isolation;
 pub mod layers;

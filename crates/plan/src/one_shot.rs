@@ -108,24 +108,34 @@ impl Request {
     /// A file that cannot be opened on the host.
     pub fn one_shot_jail(mut self, input: OneShotInput<'_>) -> Result<JailSpec, Error> {
         let account = account(self.own);
+        let mut image = self.image.take();
+        let mut locks = vec![input.lock];
+        let below = image.as_mut().map(|image| std::mem::take(&mut image.below));
         let root = match self.root.take() {
-            Some(image) => Source::Overlay(Overlay {
-                lower: image.tree,
+            Some(top) => Source::Overlay(Overlay {
+                lower: top.tree,
+                below: below.unwrap_or_default(),
                 view: None,
-                size_bytes: ROOT_BYTES,
+                size_bytes: if image.is_some() { self.memory_bytes() } else { ROOT_BYTES },
                 synced: false,
                 records_renames: false,
             }),
             None => Source::Empty,
         };
         let has_host_programs = matches!(root, Source::Empty);
-        let mut locks = vec![input.lock];
-        let mut mounts = self.system_files(
-            &account,
-            input.authorities,
-            has_host_programs,
-            (input.etc, &mut locks),
-        )?;
+        let root_writable = image.is_some();
+        let mut mounts = match image {
+            Some(image) => {
+                locks.extend(image.locks);
+                self.files_of_image(image.directories, image.has_tmp, input.authorities)
+            }
+            None => self.system_files(
+                &account,
+                input.authorities,
+                has_host_programs,
+                (input.etc, &mut locks),
+            )?,
+        };
         mounts.push((GIT_CONFIGURATION.into(), Mount::File(input.git)));
         // The upper layer in memory that is found afterwards is that of the last view.
         if let Some(host) = self.repository.take() {
@@ -147,7 +157,7 @@ impl Request {
         Ok(self.jail(Parts {
             identity: input.identity,
             root,
-            root_writable: false,
+            root_writable,
             root_is_own: has_host_programs,
             mounts,
             task: Task::Once { command, streams: input.streams },
@@ -175,6 +185,35 @@ impl Request {
         etc::add_own(&mut entries, own, points.chain([Path::new(TRUSTED_INSIDE)]));
         etc::ensure(directory, &entries)
             .map_err(|source| Error::HostPath { path: directory.to_owned(), source })
+    }
+
+    /// The size of each file system in memory.
+    fn memory_bytes(&self) -> u64 {
+        self.scratch_bytes().unwrap_or(u64::MAX).min(quarter_of_memory())
+    }
+
+    /// What an image of the store gets: the files that every container has of its own, and the
+    /// directories that the image expects. All else is the image's.
+    fn files_of_image(
+        &self,
+        directories: Vec<(PathBuf, Mount)>,
+        has_tmp: bool,
+        authorities: Option<AuthorityFiles<'_>>,
+    ) -> Vec<(PathBuf, Mount)> {
+        let mut mounts = system::host_names(HOSTNAME);
+        if self.network != Network::Off {
+            mounts.push(system::resolver());
+        }
+        if let Some(authorities) = authorities {
+            mounts.push((TRUSTED_INSIDE.into(), Mount::File(authorities.text.as_bytes().to_vec())));
+        }
+        if !has_tmp {
+            let size_bytes = self.memory_bytes();
+            let tmp = Scratch { mode: 0o1777, size_bytes, user: 0, group: 0 };
+            mounts.push(("/tmp".into(), Mount::Scratch(tmp)));
+        }
+        mounts.extend(directories);
+        mounts
     }
 
     /// Everything below the workspace and the requested mounts, in the order in which it is
@@ -208,7 +247,7 @@ impl Request {
             mounts.push((TRUSTED_INSIDE.into(), Mount::File(authorities.text.as_bytes().to_vec())));
         }
         mounts.extend(over_etc);
-        let size_bytes = self.scratch_bytes().unwrap_or(u64::MAX).min(quarter_of_memory());
+        let size_bytes = self.memory_bytes();
         let scratch = |mode| {
             Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })
         };
@@ -220,7 +259,8 @@ impl Request {
 
 fn workspace(lower: HostTree, view: &View) -> Result<Source, Error> {
     let overlay = |view, size_bytes, records_renames| {
-        Source::Overlay(Overlay { lower, view, size_bytes, synced: false, records_renames })
+        let below = Vec::new();
+        Source::Overlay(Overlay { lower, below, view, size_bytes, synced: false, records_renames })
     };
     Ok(match view {
         View::Overlay(layers) => {

@@ -21,7 +21,7 @@ use stockade_jail::{
 use crate::error::Error;
 use crate::layers::{self, Origin};
 use crate::programs::Programs;
-use crate::request::{Parts, Request};
+use crate::request::{HOSTNAME, Parts, Request};
 use crate::skeleton::GIT_CONFIGURATION;
 
 /// The file of the certificates that programs trust ([`TRUSTED_INSIDE`]), in the sandbox's own
@@ -81,8 +81,20 @@ impl Request {
             }
         };
         let is_image = skeleton.is_none();
+        let mut below = Vec::new();
+        let mut locks = Vec::new();
+        let is_of_store = self.image.is_some();
+        if let Some(image) = self.image.take() {
+            below = image.below;
+            locks = image.locks;
+            let own = |file| own_file(directory, file);
+            mounts.extend(
+                system::host_names(HOSTNAME).into_iter().map(own).collect::<Result<Vec<_>, _>>()?,
+            );
+            mounts.extend(image.directories);
+        }
         let layers = layers::make(&directory.join("layers"), &lower, &identity, origin)?;
-        if is_image && origin != Origin::Snapshot {
+        if is_image && !is_of_store && origin != Origin::Snapshot {
             layers::make_home(&layers.join("upper"), &lower, self.own, &identity)?;
         }
         if self.network == Network::Egress {
@@ -93,7 +105,10 @@ impl Request {
         }
         if let Some(host) = self.repository.take() {
             let layers = layers::make_again(&directory.join("repository"), &host.real, &identity)?;
-            mounts.push((host.real.clone(), Mount::Tree(view(&host.real, &layers, Origin::New)?)));
+            mounts.push((
+                host.real.clone(),
+                Mount::Tree(view(&host.real, Vec::new(), &layers, Origin::New)?),
+            ));
         }
         if let Some((inside, host)) = self.workspace.take() {
             let workspace_dir = directory.join("workspace");
@@ -101,7 +116,7 @@ impl Request {
             if origin == Origin::New && identity.range().is_some() {
                 Marks::of_new(&upper(&layers)?);
             }
-            mounts.push((inside, Mount::Tree(view(&host.real, &layers, origin)?)));
+            mounts.push((inside, Mount::Tree(view(&host.real, Vec::new(), &layers, origin)?)));
         }
         let lock = match identity.range() {
             Some(range) => range.lock().map_err(|source| Error::Exhausted {
@@ -111,7 +126,7 @@ impl Request {
             None => None,
         };
         let spec = self.jail(Parts {
-            root: view(&lower, &layers, origin)?,
+            root: view(&lower, below, &layers, origin)?,
             identity,
             root_writable: true,
             root_is_own: !is_image && origin == Origin::New,
@@ -119,7 +134,7 @@ impl Request {
             task: Task::Serve { listener, lease: LEASE, bubblewrap },
             open_files: Some(open_files(descriptors)),
             cgroup: Some(group),
-            locks: lock.into_iter().collect(),
+            locks: lock.into_iter().chain(locks).collect(),
         });
         Ok(JailPlan { spec, skeleton })
     }
@@ -179,15 +194,27 @@ fn open_files(keeper: u64) -> u64 {
     (keeper / 4 * 3).min(65_536)
 }
 
-/// The source of a mount of the layers over `lower`, or of a full copy, which needs no lower layer.
-fn view(lower: &Path, layers: &Path, origin: Origin) -> Result<Source, Error> {
+/// The source of a mount of the layers over `lower` and the layers `below` it, or of a full copy, which needs no lower layer.
+fn view(
+    lower: &Path,
+    below: Vec<HostTree>,
+    layers: &Path,
+    origin: Origin,
+) -> Result<Source, Error> {
     if origin == Origin::FullCopy {
         let tree = open(&layers.join("upper"))?;
         return Ok(Source::Host { tree, access: Access::Write, owners: Owners::Range });
     }
     let (lower, view) = (open(lower)?, Some(open(layers)?));
-    let records_renames = Marks::of(&upper(layers)?) == Marks::Trusted;
-    Ok(Source::Overlay(Overlay { lower, view, size_bytes: 0, synced: true, records_renames }))
+    let records_renames = below.is_empty() && Marks::of(&upper(layers)?) == Marks::Trusted;
+    Ok(Source::Overlay(Overlay {
+        lower,
+        below,
+        view,
+        size_bytes: 0,
+        synced: true,
+        records_renames,
+    }))
 }
 
 fn upper(layers: &Path) -> Result<Dir, Error> {

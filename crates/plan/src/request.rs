@@ -25,6 +25,7 @@ use crate::access;
 use crate::account::Users;
 use crate::error::Error;
 use crate::host_path::{HostPath, HostPaths};
+use crate::image_root::{self, ImageRoot};
 use crate::inside_path::{absolute, mount_point};
 use crate::limits::PROCESSES;
 use crate::request::volumes::OpenVolumes;
@@ -40,8 +41,11 @@ pub const HOSTNAME: &str = "stockade";
 /// A request for which a jail may be created: each path of the host was checked and is open.
 #[derive(Debug)]
 pub struct Request {
-    /// The directory of the root; `None` for the host's own programs.
+    /// The directory of the root, or the topmost layer of an image; `None` for the host's own
+    /// programs.
     pub(crate) root: Option<HostPath>,
+    /// The rest of an image of the store.
+    pub(crate) image: Option<ImageRoot>,
     pub(crate) workspace: Option<(PathBuf, HostPath)>,
     /// The git directory of the workspace, where it lies outside of it.
     pub(crate) repository: Option<HostPath>,
@@ -90,17 +94,23 @@ impl Request {
             || !spec.mounts.is_empty()
             || !spec.volumes.is_empty()
             || !spec.caches.is_empty()
-            || matches!(root, Root::Directory(_));
+            || matches!(root, Root::Directory(_) | Root::Image(_));
         // The mount table is read only if there are paths to compare.
         let paths = if names_host { Some(paths()?) } else { None };
+        let mut image = None;
         let root = match (root, &paths) {
             (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
-            (Root::Image(name), _) => return Err(Error::NoImage(name.clone())),
+            (Root::Image(name), Some(paths)) => {
+                let (top, rest) = image_root::open(name, paths.data(), spec)?;
+                image = Some(rest);
+                Some(top)
+            }
             (Root::Snapshot(snapshot), _) => return Err(Error::NoSnapshot(snapshot.clone())),
-            (Root::Host | Root::Directory(_), _) => None,
+            (Root::Host | Root::Directory(_) | Root::Image(_), _) => None,
         };
         let mut request = Self {
             root,
+            image,
             workspace: None,
             repository: None,
             own,

@@ -54,6 +54,7 @@ impl Bundles {
         };
         let record = &last.record;
         let manifest = Manifest {
+            image: None,
             version: VERSION,
             project: record.project.clone(),
             created_at_ms: 0,

@@ -33,10 +33,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stockade_bundle::data::DataDir;
 use stockade_core::network::TRUSTED_INSIDE;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_image::Image;
 use stockade_jail::network::Listeners;
+use stockade_plan::image_root;
 use tokio::time::timeout;
 
 use self::call::{Client, Exchange, unexpected_answer};
@@ -47,7 +50,7 @@ use self::start::Starter;
 use self::stream::StreamPosition;
 use super::bubblewrap::Launcher;
 use super::directory::Directory;
-use super::failure::image_error;
+use super::failure::{RequestedName, image_error};
 use super::input_file;
 use super::wire::{
     Action, Answer, CommandHead, CommandStrings, Failure, Metrics, Request, TargetHead,
@@ -87,8 +90,30 @@ fn egress_listeners(listeners: Listeners) -> EgressListeners {
 
 impl Native {
     /// The request with its image's tar archive replaced by the directory of the unpacked image.
-    /// The archive is unpacked into the data directory unless that directory already exists.
+    /// The archive is unpacked into the data directory unless that directory already exists. The name
+    /// of an image of the store is replaced by its digest, and the request is completed with what the
+    /// image says.
     async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
+        if matches!(spec.root, Root::Image(_) | Root::Snapshot(_)) {
+            let client = self.0.clone();
+            return files::blocking(move || {
+                let root = match &spec.root {
+                    Root::Snapshot(snapshot) => snapshot::root_of(&client.directory, snapshot)?,
+                    root => Some(root.clone()),
+                };
+                let Some(Root::Image(name)) = root else { return Ok(spec) };
+                let image = find_image(&client, &name)?;
+                let one_id = !rustix::process::geteuid().is_root();
+                let asked = spec.root.clone();
+                let (mut spec, _) = image_root::complete(spec, &image, one_id)
+                    .map_err(|error| Failure::from(error).into_error(&CREATE))?;
+                if matches!(asked, Root::Snapshot(_)) {
+                    spec.root = asked;
+                }
+                Ok(spec)
+            })
+            .await;
+        }
         let archive = match &spec.root {
             Root::Directory(path) if path.is_file() => path.clone(),
             _ => return Ok(spec),
@@ -178,6 +203,17 @@ impl Native {
     }
 }
 
+/// What an image is needed for.
+const CREATE: RequestedName<'_> = RequestedName { operation: "create", sandbox: None, exec: None };
+
+/// The image of a name in the store of the client's data directory.
+fn find_image(client: &Client, name: &str) -> Result<Image> {
+    let failed =
+        |error: io::Error| Error::Host { path: "the data directory".to_owned(), source: error };
+    let data = DataDir::open(client.data()).map_err(|error| failed(io::Error::other(error)))?;
+    image_root::find(name, &data).map_err(|error| Failure::from(error).into_error(&CREATE))
+}
+
 #[async_trait]
 impl Runtime for Native {
     fn name(&self) -> &'static str {
@@ -190,6 +226,18 @@ impl Runtime for Native {
             Error::Unsupported { reason, remedy, .. } => Unsupported { reason, remedy },
             error => Unsupported { reason: error.to_string(), remedy: None },
         })
+    }
+
+    async fn resolve_image(&self, name: &str) -> Result<String> {
+        let (client, name) = (self.0.clone(), name.to_owned());
+        files::blocking(move || {
+            let image = find_image(&client, &name)?;
+            Ok(match image.reference {
+                Some(reference) => reference.pinned(image.digest).familiar(),
+                None => image.digest.to_string(),
+            })
+        })
+        .await
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
@@ -235,7 +283,7 @@ impl Runtime for Native {
                 answer => match answer?.head {
                     Answer::Failed(Failure::Wall {
                         without_overlay: Some(below), reason, ..
-                    }) if attempts > 0 => {
+                    }) if attempts > 0 && !matches!(spec.root, Root::Image(_)) => {
                         without_overlay = Some((below, reason));
                     }
                     head => return status(head),

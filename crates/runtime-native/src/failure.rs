@@ -32,6 +32,11 @@ impl Failure {
                 _ => misplaced(),
             },
             Self::NoSnapshot(snapshot) => Error::NoSnapshot(snapshot),
+            Self::NoImage(image) => {
+                let remedy = format!("stockade image pull {image}");
+                Error::NoImage { image, remedy }
+            }
+            Self::Image(what) => Error::Image(what),
             Self::Conflict(what) => Error::Conflict(what),
             Self::WrongState(state) => sandbox.map_or_else(misplaced, |id| Error::WrongState {
                 id,
@@ -72,6 +77,8 @@ impl From<Error> for Failure {
             Error::NoSandbox(_) => Self::NoSandbox,
             Error::NoExec { .. } => Self::NoExec,
             Error::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Error::NoImage { image, .. } => Self::NoImage(image),
+            Error::Image(what) => Self::Image(what),
             Error::Conflict(what) => Self::Conflict(what),
             Error::WrongState { state, .. } => Self::WrongState(state),
             Error::Unsupported { capability, reason, remedy } => {
@@ -91,8 +98,8 @@ impl From<Error> for Failure {
                 Self::Unreachable { what, errno: errno(&source) }
             }
             Error::Deadline(_) => Self::Deadline,
-            // Only an engine of another runtime has these.
-            Error::Unavailable { .. } | Error::NoImage { .. } => Self::Invalid(error.to_string()),
+            // Only an engine of another runtime has it.
+            Error::Unavailable { .. } => Self::Invalid(error.to_string()),
         }
     }
 }
@@ -114,6 +121,8 @@ impl From<stockade_plan::Error> for Failure {
                 Self::Host { path: path.display().to_string(), errno: errno(&source) }
             }
             Plan::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Plan::NoImage(name) => Self::NoImage(name),
+            Plan::Image(_) | Plan::ImageProcess(_) => Self::Image(with_causes(&error)),
             Plan::Limit { limit, reason, remedy } => {
                 Self::Limit { limit, reason, remedy: remedy.text_for(STARTER) }
             }
@@ -132,7 +141,7 @@ impl From<stockade_plan::Error> for Failure {
             },
             Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
             Plan::NotDirectory(_)
-            | Plan::NoImage(_)
+            | Plan::ImageName(_)
             | Plan::NotAbsolute(_)
             | Plan::Reserved(_)
             | Plan::MissingInWorkspace(_)
@@ -144,6 +153,12 @@ impl From<stockade_plan::Error> for Failure {
             | Plan::UserTooLarge { .. } => Self::Invalid(error.to_string()),
         }
     }
+}
+
+/// The text of an error with its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The error for an image that cannot be used.

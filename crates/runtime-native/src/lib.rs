@@ -9,6 +9,7 @@ mod client;
 mod directory;
 mod failure;
 pub mod files;
+mod images;
 mod input_file;
 pub mod keeper;
 mod socket;
@@ -16,3 +17,4 @@ pub mod wire;
 
 pub use client::{Native, NewContainer, Options, StagedContainer};
 pub use failure::plan_error;
+pub use images::images_in_use;

@@ -369,6 +369,10 @@ pub enum Failure {
     NoExec,
     /// See [`Error::NoSnapshot`](stockade_runtime::Error::NoSnapshot).
     NoSnapshot(SnapshotId),
+    /// See [`Error::NoImage`](stockade_runtime::Error::NoImage).
+    NoImage(String),
+    /// See [`Error::Image`](stockade_runtime::Error::Image).
+    Image(String),
     /// See [`Error::Conflict`](stockade_runtime::Error::Conflict).
     Conflict(String),
     /// See [`Error::WrongState`](stockade_runtime::Error::WrongState); the client knows its

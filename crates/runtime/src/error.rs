@@ -29,6 +29,9 @@ pub enum Error {
     /// There is no snapshot with that id.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),
+    /// An image is damaged, or cannot be used.
+    #[error("the image cannot be used: {0}")]
+    Image(String),
     /// The id is in use for a different request.
     #[error("{0} already exists, and was requested with other parameters")]
     Conflict(String),

@@ -40,6 +40,15 @@ pub trait Runtime: Debug + Send + Sync {
     /// Whether it supports a capability here, or why not.
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported>;
 
+    /// The name of an image with the digest of what it means now, so that it still means the same
+    /// later. A runtime whose images are not told apart by digests returns the name as it is.
+    ///
+    /// # Errors
+    /// [`Error::NoImage`] where there is none, and [`Error::Image`] for one that cannot be used.
+    async fn resolve_image(&self, name: &str) -> Result<String> {
+        Ok(name.to_owned())
+    }
+
     /// Creates a sandbox and waits until commands can be started in it. If the id exists with the
     /// same spec, returns the status of the existing sandbox.
     ///

@@ -62,6 +62,7 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
     match error {
         Error::NoSandbox(_) => problem(Code::InvalidState),
         Error::NoExec { .. } | Error::NoSnapshot(_) => problem(Code::NotFound),
+        Error::Image(_) => problem(Code::ImageInvalid),
         Error::Conflict(_) => problem(Code::Conflict),
         Error::WrongState { .. } => problem(Code::InvalidState),
         Error::Unsupported { remedy, .. } => {
@@ -97,7 +98,7 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
         Error::Connect { .. } => problem(Code::Unreachable),
         Error::OutcomeUnknown(_) => problem(Code::OutcomeUnknown),
         Error::Unavailable { remedy, .. } => with_remedy(problem(Code::Unreachable), Some(remedy)),
-        Error::NoImage { remedy, .. } => with_remedy(problem(Code::NotFound), Some(remedy)),
+        Error::NoImage { remedy, .. } => with_remedy(problem(Code::ImageNotFound), Some(remedy)),
         Error::Unreachable { .. } | Error::Deadline(_) => problem(Code::Unreachable),
     }
 }

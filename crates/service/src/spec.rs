@@ -126,6 +126,14 @@ pub(crate) fn image(request: &CreateSandbox) -> String {
     request.image.clone().unwrap_or_else(|| "host".to_owned())
 }
 
+/// The name of the image that a request names, if it is no path.
+pub(crate) fn image_name(request: &CreateSandbox) -> Option<&str> {
+    let is_name = |name: &&str| {
+        !name.is_empty() && *name != "host" && !name.starts_with('/') && !name.starts_with(SNAPSHOT)
+    };
+    request.image.as_deref().filter(is_name)
+}
+
 /// The id of the snapshot that a request starts from.
 pub(crate) fn snapshot(request: &CreateSandbox) -> Option<&str> {
     request.image.as_deref()?.strip_prefix(SNAPSHOT)
@@ -151,7 +159,11 @@ fn root(request: &CreateSandbox) -> Result<Root> {
 /// The specification for a runtime. It is the same each time, because a runtime recognizes a
 /// repeated request by it.
 pub(crate) fn sandbox_spec(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
-    specification(&row.request, &row.owner, row.rules.clone(), row.labels(service))
+    let mut spec = specification(&row.request, &row.owner, row.rules.clone(), row.labels(service))?;
+    if let Root::Image(name) = &mut spec.root {
+        name.clone_from(&row.image);
+    }
+    Ok(spec)
 }
 
 /// The specification of a request.

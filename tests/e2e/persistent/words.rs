@@ -39,7 +39,7 @@ fn an_id_can_be_used_again(world: &World) {
     }
     // What could not be created leaves nothing.
     for wrong in [
-        &["--image", "ubuntu:24.04"][..],
+        &["--pull", "never", "--image", "ubuntu:24.04"][..],
         &["--image", "/nowhere"],
         &["--mount", "/nowhere:/x"],
         &["--user", "1", "--cwd", "relative"],

@@ -37,7 +37,10 @@ fn of_runs(world: &World) {
     let mut call = |name: &str, words: &[&str]| calls.call(name, words);
     call("no-such-program", &["run", "--discard", "--", "./not-there"]);
     call("no-such-directory", &["run", "--discard", "--cwd", "nowhere", "--", "true"]);
-    call("no-such-image", &["run", "--discard", "--image", "nowhere", "--", "true"]);
+    call(
+        "no-such-image",
+        &["run", "--discard", "--pull", "never", "--image", "nowhere", "--", "true"],
+    );
     call("BUNDLE_NOT_FOUND", &["diff", "0123456789ab"]);
     let data = format!("{}:/inside", world.data().display());
     call("PATH_REFUSED", &["run", "--discard", "--mount", &data, "--", "true"]);

@@ -3,10 +3,13 @@
 
 use super::{ACCESS, Calls, redact};
 use crate::harness::World;
+use crate::registry::interrupted::SlowRegistry;
+use crate::registry::sample::{Layout, architecture};
 
 as_user! {
     of_runs_and_bundles,
     of_doctor,
+    of_images,
     of_sandboxes,
     of_snippets,
     of_volumes,
@@ -57,6 +60,32 @@ fn of_doctor(world: &World) {
     let mut calls = Calls::new(world, "json/doctor");
     let names = redact::names(&world.stockade(&["doctor", "--json"]).finish().json());
     calls.snapshots.assert("doctor", &format!("$ stockade doctor --json\n{names:#}"));
+    calls.finish();
+}
+
+fn of_images(world: &World) {
+    let mut calls = Calls::new(world, "json/images");
+    let layout = Layout::new(world, "layout");
+    // An archive without entries.
+    layout.finish(layout.image(architecture(), &[vec![0; 1024]]));
+    let registry = SlowRegistry::start(&layout);
+    let name = format!("{}/team/app:1", registry.host);
+    for (call, words) in
+        [("pull", ["image", "pull", &name, "--json"]), ("rm", ["image", "rm", &name, "--json"])]
+    {
+        let outcome = world.stockade(&words).finish();
+        let text = redact::outcome(world, &words, &outcome).replace(&registry.host, "<host>");
+        calls.snapshots.assert(call, &text);
+    }
+    let mut call = |name: &str, words: &[&str]| calls.call(name, words);
+    let source = format!("oci:{}", layout.path.display());
+    call("import", &["image", "import", &source, "team/app:1", "--json"]);
+    call("ls", &["image", "ls", "--json"]);
+    call("inspect", &["image", "inspect", "team/app:1", "--json"]);
+    let target = format!("oci-archive:{}", world.home().join("app.tar").display());
+    call("export", &["image", "export", "team/app:1", &target, "--json"]);
+    call("prune", &["image", "prune", "--all", "--json"]);
+    call("ls-none", &["image", "ls", "--json"]);
     calls.finish();
 }
 

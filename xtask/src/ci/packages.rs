@@ -19,6 +19,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("go", "golang-go"),
     ("dockerd", "docker.io"),
     ("busybox", "busybox-static"),
+    ("docker-registry", "docker-registry"),
+    ("skopeo", "skopeo"),
     guest::PACKAGE,
 ];
 

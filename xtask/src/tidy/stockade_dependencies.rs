@@ -15,6 +15,7 @@ const FORBIDDEN: &[&str] = &[
     "stockade-durable",
     "stockade-egress",
     "stockade-host",
+    "stockade-registry",
     "stockade-script",
     "stockade-server",
     "stockade-service",
@@ -29,7 +30,7 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 /// Packages that it may link although their names have one of those prefixes.
-const ALLOWED: &[&str] = &["stockade-egress-control"];
+const ALLOWED: &[&str] = &["stockade-egress-control", "stockade-registry-control"];
 
 /// The packages that compile C code when they are built, unless they have the feature `pure`.
 const COMPILERS: &[&str] = &["bindgen", "cc", "cmake"];

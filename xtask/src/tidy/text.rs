@@ -9,6 +9,10 @@ const HOSTS: &[&str] = &[
     "doc.rust-lang.org",
     "docs.rs",
     "github.com",
+    // The name of Docker's registry in its configuration, and the host that serves it. Tests ask
+    // only mirrors on the loopback.
+    "index.docker.io",
+    "registry-1.docker.io",
     "keepachangelog.com",
     "man7.org",
     "semver.org",

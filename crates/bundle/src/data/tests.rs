@@ -144,7 +144,7 @@ fn a_link_inside_is_not_followed() {
     let path = scratch.path().join("data");
     let data = DataDir::open(&path).unwrap();
     type Part = fn(&DataDir) -> Result<Dir, Error>;
-    let parts: [(&str, Part); 8] = [
+    let parts: [(&str, Part); 9] = [
         ("views", DataDir::views),
         ("bundles", DataDir::bundles),
         ("journals", DataDir::journals),
@@ -153,6 +153,7 @@ fn a_link_inside_is_not_followed() {
         ("runtime-bwrap", DataDir::runtime_bwrap),
         ("runtime-docker", DataDir::runtime_docker),
         ("images", DataDir::images),
+        ("downloads", DataDir::downloads),
     ];
     for (name, open) in parts {
         symlink(&victim, path.join(name)).unwrap();

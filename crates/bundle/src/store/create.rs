@@ -87,6 +87,7 @@ impl Store {
             created_at_ms,
             command: view.record().command.clone(),
             labels: view.record().labels.clone(),
+            image: view.record().image.clone(),
             exit_code,
             base_ref: view.record().base_ref.clone(),
             view: view.record().kind,

@@ -32,6 +32,7 @@ fn manifest() -> Manifest {
         created_at_ms: 5,
         command: vec!["true".to_owned()],
         labels: std::collections::BTreeMap::new(),
+        image: None,
         exit_code: 0,
         base_ref: None,
         view: ViewKind::Overlay,

@@ -39,6 +39,9 @@ pub struct Record {
     /// Labels by which its bundle can be found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The digest of the image that it runs in, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// The commit that the project's HEAD named, if there was one.
     pub base_ref: Option<String>,
     /// The exit code of its command, if that ended and the changes could not become a bundle.
@@ -53,11 +56,13 @@ pub struct ViewPurpose {
     pub command: Vec<String>,
     /// Labels by which its bundle can be found.
     pub labels: BTreeMap<String, String>,
+    /// The digest of the image that it runs in, if there is one.
+    pub image: Option<String>,
 }
 
 impl<S: AsRef<[String]>> From<S> for ViewPurpose {
     fn from(command: S) -> Self {
-        Self { command: command.as_ref().to_vec(), labels: BTreeMap::new() }
+        Self { command: command.as_ref().to_vec(), ..Self::default() }
     }
 }
 
@@ -92,6 +97,7 @@ impl Record {
             copied: None,
             command: about.command,
             labels: about.labels,
+            image: about.image,
             base_ref: project.base_ref.clone(),
             exit_code: None,
         }

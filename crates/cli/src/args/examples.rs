@@ -1,6 +1,37 @@
 //! An example for the help of each command, and the groups in which the help lists them. A test parses
 //! every example.
 
+pub const IMAGE: &str = "\
+Examples:
+  stockade image pull debian:12
+  stockade image ls";
+pub const IMAGE_PULL: &str = "\
+Examples:
+  stockade image pull node:20-alpine
+  stockade image pull --platform linux/arm64 ghcr.io/owner/name:1.2";
+pub const IMAGE_LS: &str = "\
+Examples:
+  stockade image ls --digests
+  stockade image ls -q";
+pub const IMAGE_RM: &str = "\
+Example:
+  stockade image rm node:20-alpine";
+pub const IMAGE_INSPECT: &str = "\
+Example:
+  stockade image inspect node:20-alpine";
+pub const IMAGE_IMPORT: &str = "\
+Examples:
+  stockade image import docker-archive:image.tar
+  stockade image import oci:build/image team/name:1.2
+  stockade image import rootfs.tar team/rootfs:latest";
+pub const IMAGE_EXPORT: &str = "\
+Examples:
+  stockade image export debian:12 oci-archive:debian.tar
+  stockade image export debian:12 -o debian.tar";
+pub const IMAGE_PRUNE: &str = "\
+Examples:
+  stockade image prune
+  stockade image prune --all";
 pub const RUN: &str = "\
 Examples:
   stockade run -- ./agent.sh
@@ -291,7 +322,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "prune",
         ],
     ),
-    ("Volumes and caches", &["volume", "cache"]),
+    ("Images, volumes and caches", &["image", "volume", "cache"]),
     (
         "Workflows",
         &[

@@ -13,6 +13,8 @@ use stockade_core::{
     OrNone, parse_bytes, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
 };
 
+use super::image::PullPolicy;
+
 // The secrets of commands. (clap would use a doc comment here as that of every command.)
 #[derive(Debug, Clone, Default, Args)]
 pub struct SecretFlags {
@@ -37,9 +39,13 @@ pub struct SandboxFlags {
     /// and profiles win
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub devcontainer: Option<String>,
-    /// Use this directory or tar archive as the root file system instead of the host's programs
-    #[arg(long, value_name = "DIR|TAR")]
+    /// Use this image of the store, directory or tar archive as the root file system instead of the
+    /// host's programs; a path starts with ./ or / or exists
+    #[arg(long, value_name = "NAME|DIR|TAR")]
     pub image: Option<PathBuf>,
+    /// When the image is downloaded: `missing` (the default), `always` or `never`
+    #[arg(long, value_name = "WHEN", value_enum, requires = "image", hide_possible_values = true)]
+    pub pull: Option<PullPolicy>,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,

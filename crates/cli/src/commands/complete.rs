@@ -35,6 +35,7 @@ enum Kind {
     Caches,
     /// The tools whose caches `--cache` knows.
     Tools,
+    Images,
 }
 
 /// Prints the ids, one per line.
@@ -42,9 +43,11 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     let Some((word, before)) = arguments.words.split_last() else { return Ok(0) };
     let kinds = kinds(before, &definition());
     // Without a server, or with one of another build, nothing is known.
-    let is_local =
-        |kind: &Kind| matches!(kind, Kind::Bundles | Kind::Volumes | Kind::Caches | Kind::Tools);
-    let connection = match kinds.iter().any(|kind| !is_local(kind)) {
+    let needs_server = |kind: &Kind| {
+        use Kind::{Bundles, Caches, Images, Tools, Volumes};
+        !matches!(kind, Bundles | Images | Volumes | Caches | Tools)
+    };
+    let connection = match kinds.iter().any(needs_server) {
         true => Connection::find().ok().flatten(),
         false => None,
     };
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
             (Kind::Volumes, _) => volumes(false),
             (Kind::Caches, _) => volumes(true),
             (Kind::Tools, _) => TOOLS.iter().map(|tool| tool.name.to_owned()).collect(),
+            (Kind::Images, _) => images(),
             (kind, Some(connection)) => connection.call(async |remote| {
                 let ids = tokio::time::timeout(TIMEOUT, ids(remote, *kind)).await;
                 ids.unwrap_or_default()
@@ -105,6 +109,7 @@ fn kinds(before: &[String], definition: &Command) -> &'static [Kind] {
         Some("remove") if names == ["snapshots"] => &[Kind::Snapshots],
         Some("volume") => &[Kind::Volumes],
         Some("cache") => &[Kind::Tools],
+        Some("image") => &[Kind::Images],
         Some(_) => &[],
         None => of_argument(&names, position),
     }
@@ -121,7 +126,7 @@ fn value_name<'a>(command: &'a Command, word: &str) -> Option<&'a str> {
 
 /// What an argument at this position names.
 fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
-    use Kind::{Bundles, Commands, Runs, SandboxPaths, Sandboxes, Snapshots};
+    use Kind::{Bundles, Commands, Images, Runs, SandboxPaths, Sandboxes, Snapshots};
     match (names, position) {
         (["start" | "stop" | "pause"], _)
         | (["exec" | "shell" | "show" | "ps" | "forward" | "renew"], 0)
@@ -136,6 +141,7 @@ fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
         (["restore"], 0) => &[Snapshots],
         (["volume", "rm" | "inspect"], _) => &[Kind::Volumes],
         (["cache", "rm"], _) => &[Kind::Caches],
+        (["image", "rm" | "inspect"], _) | (["image", "export" | "pull" | "ls"], 0) => &[Images],
         (["inspect" | "cancel" | "approve" | "deny" | "signal"], 0) => &[Runs],
         _ => &[],
     }
@@ -169,7 +175,7 @@ async fn ids(remote: &Remote, kind: Kind) -> Vec<String> {
             let list = remote.workflows.runs(caller, request).await.unwrap_or_default();
             list.iter().map(|run| run.id.to_string()).collect()
         }
-        Kind::Bundles | Kind::Volumes | Kind::Caches | Kind::Tools => Vec::new(),
+        Kind::Bundles | Kind::Images | Kind::Volumes | Kind::Caches | Kind::Tools => Vec::new(),
     }
 }
 
@@ -194,6 +200,19 @@ fn bundles() -> Vec<String> {
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let is_id = |name: &String| name.bytes().all(|byte| byte.is_ascii_hexdigit());
     names.filter(is_id).take(OFFERED).map(|name| short_id(&name).to_owned()).collect()
+}
+
+/// The names in the store of images, which needs no server.
+fn images() -> Vec<String> {
+    let Ok(data) = crate::data_dir::data_path() else { return Vec::new() };
+    // Opening the store would make its directories.
+    if !data.join("images/references.json").exists() {
+        return Vec::new();
+    }
+    let Ok(Some(data)) = crate::data_dir::find_data_dir(&data) else { return Vec::new() };
+    let list = stockade_image::Store::open(&data).and_then(|store| store.list());
+    let names = list.unwrap_or_default().into_iter().map(|record| record.reference.familiar());
+    names.take(OFFERED).collect()
 }
 
 #[cfg(test)]
@@ -231,6 +250,10 @@ mod tests {
             ("stockade cp a", &[Kind::SandboxPaths]),
             ("stockade logs", &[Kind::Commands, Kind::Runs]),
             ("ls | stockade stop a", &[Kind::Sandboxes]),
+            ("stockade image rm a", &[Kind::Images]),
+            ("stockade image export", &[Kind::Images]),
+            ("stockade image", &[]),
+            ("stockade run --image", &[Kind::Images]),
             ("stockade", &[]),
             ("stockade nothing", &[]),
         ] {

@@ -9,9 +9,10 @@ use crate::args::Df;
 use crate::commands::print::{escaped, notify, print_text};
 use crate::data_dir::{data_path, find_data_dir};
 use crate::problem::{Failure, caused};
+use crate::table::size;
 
 /// The parts of a data directory.
-const PARTS: [(&str, &str); 13] = [
+const PARTS: [(&str, &str); 14] = [
     ("bundles", "changes that wait for a decision"),
     ("views", "changes of runs that have not ended"),
     ("runtime", "files of persistent sandboxes"),
@@ -19,6 +20,7 @@ const PARTS: [(&str, &str); 13] = [
     ("runtime-docker", "files of persistent sandboxes of the runtime `docker`"),
     ("images", "unpacked images"),
     ("volumes", "named volumes and caches"),
+    ("downloads", "images that are being downloaded"),
     ("histories", "what sandboxes have offered in bundles"),
     ("journals", "apply operations"),
     ("undo", "what apply operations have replaced"),
@@ -118,34 +120,9 @@ fn names(directory: BorrowedFd<'_>) -> rustix::io::Result<Vec<std::ffi::CString>
     Ok(names)
 }
 
-/// A size in the largest unit of which there is at least one.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    let mut tenths = bytes.saturating_mul(10) / 1024;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        for (bytes, text) in [
-            (0, "0.0 KiB"),
-            (4096, "4.0 KiB"),
-            (1536 << 10, "1.5 MiB"),
-            (3 << 30, "3.0 GiB"),
-            (5 << 50, "5120.0 TiB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
-    }
 
     #[test]
     fn a_tree_is_measured_without_its_links() {

@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod history;
 mod hunks;
+mod image;
 mod manual;
 pub mod print;
 mod reject;
@@ -80,6 +81,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshot(arguments) => sandbox::snapshot::take(arguments),
         Command::Collect(arguments) => sandbox::collect::run(arguments),
         Command::Snapshots(arguments) => sandbox::snapshot::list(arguments),
+        Command::Image(arguments) => image::run(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Complete(arguments) => complete::run(&arguments),

@@ -67,7 +67,7 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
         })
     });
     let network = network.or_else(|| wanted(&report.wanted));
-    let answer = json!({
+    let mut answer = json!({
         "exitCode": report.exit_code,
         "signal": report.ending.signal(),
         "ending": report.ending.kind(),
@@ -90,6 +90,10 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
         "hint": report.hint,
         "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
     });
+    if let Some(image) = &report.image {
+        let name = image.reference.as_ref().map(ToString::to_string);
+        answer["image"] = json!({ "name": name, "digest": image.digest.to_string() });
+    }
     output::print_json(&answer)
 }
 

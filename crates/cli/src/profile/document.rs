@@ -29,6 +29,17 @@ pub(crate) struct Document {
     /// The profile that is used if none is chosen.
     pub(crate) default: Option<String>,
     pub(crate) profiles: BTreeMap<String, Values>,
+    /// How registries are reached; only in the user's own file.
+    pub(crate) registries: Option<Registries>,
+}
+
+/// The table `registries`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Registries {
+    /// Hosts that may be reached without TLS, besides the loopback.
+    pub(crate) insecure: Vec<String>,
+    /// For each registry, the hosts that are asked first.
+    pub(crate) mirrors: BTreeMap<String, Vec<String>>,
 }
 
 /// The values of one profile. Texts are kept as they are written where a message shows them.
@@ -65,7 +76,8 @@ pub(crate) struct LimitValues {
     pub(crate) written: Vec<(String, String)>,
 }
 
-const KEYS: [&str; 2] = ["default", "profile"];
+const KEYS: [&str; 3] = ["default", "profile", "registries"];
+const REGISTRY_KEYS: [&str; 2] = ["insecure", "mirrors"];
 const PROFILE_KEYS: [&str; 9] =
     ["allow", "cache", "env", "hide", "limits", "mount", "secret", "tools", "volume"];
 const LIMIT_KEYS: [&str; 6] = ["cpus", "disk", "memory", "output", "pids", "timeout"];
@@ -83,6 +95,9 @@ impl Document {
         if let Some(default) = table.get("default") {
             document.default = Some(text_of(default, "default")?.to_owned());
         }
+        if let Some(registries) = table.get("registries") {
+            document.registries = Some(self::registries(table_of(registries, "registries")?)?);
+        }
         let Some(profiles) = table.get("profile") else { return Ok(document) };
         let profiles = table_of(profiles, "profile")?;
         for (name, values) in profiles {
@@ -95,6 +110,25 @@ impl Document {
         }
         Ok(document)
     }
+}
+
+fn registries(table: &Table) -> Result<Registries, Invalid> {
+    check_keys(table, &REGISTRY_KEYS, "registries")?;
+    let mut registries = Registries::default();
+    if let Some(insecure) = table.get("insecure") {
+        registries.insecure = texts_of(insecure, "registries.insecure")?;
+        let is_host = |host: &&String| !host.is_empty() && !host.contains(['/', '@', ' ']);
+        if let Some(wrong) = registries.insecure.iter().find(|host| !is_host(host)) {
+            return Err(format!("registries.insecure: {wrong:?} is not a host such as lab:5000"));
+        }
+    }
+    if let Some(mirrors) = table.get("mirrors") {
+        for (name, hosts) in table_of(mirrors, "registries.mirrors")? {
+            let hosts = texts_of(hosts, &format!("registries.mirrors.{name:?}"))?;
+            registries.mirrors.insert(name.clone(), hosts);
+        }
+    }
+    Ok(registries)
 }
 
 fn profile(table: &Table, at: &str) -> Result<Values, Invalid> {
@@ -250,9 +284,15 @@ mod tests {
             timeout = "none"
             [profile.other]
             env = ["TERM", "A=b"]
+            [registries]
+            insecure = ["lab:5000"]
+            mirrors = { "docker.io" = ["mirror:80", "https://m.example"] }
             "#,
         )
         .unwrap();
+        let registries = document.registries.as_ref().unwrap();
+        assert_eq!(registries.insecure, ["lab:5000"]);
+        assert_eq!(registries.mirrors["docker.io"], ["mirror:80", "https://m.example"]);
         assert_eq!(document.default.as_deref(), Some("work"));
         let work = &document.profiles["work"];
         assert_eq!(work.allow.len(), 1);
@@ -286,6 +326,10 @@ mod tests {
             ("[profile.none]", "`none` cannot be"),
             ("profile = 1", "not a table"),
             ("default = \"a\\u0000\"", "NUL"),
+            ("[registries]\nmirror = 1", "did you mean `mirrors`?"),
+            ("[registries]\ninsecure = 'a'", "not a list"),
+            ("[registries]\ninsecure = ['http://a']", "not a host"),
+            ("[registries.mirrors]\n'docker.io' = 'a'", "not a list"),
             ("x", ""),
         ] {
             let error = Document::parse(text.as_bytes()).unwrap_err();

@@ -14,6 +14,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{Code, Problem};
+use stockade_registry_control::Access;
 
 pub(crate) use self::document::nearest;
 use self::document::{Document, NO_PROFILE, Values};
@@ -136,6 +137,17 @@ fn user_file() -> Result<Option<(PathBuf, Document)>, Problem> {
         }
     }
     Ok(Some((path, document)))
+}
+
+/// How a registry is reached, as the user's file says.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for a file that cannot be used.
+pub(crate) fn registry_access(registry: &str) -> Result<Access, Problem> {
+    let registries = user_file()?.and_then(|(_, document)| document.registries);
+    let Some(registries) = registries else { return Ok(Access::default()) };
+    let mirrors = registries.mirrors.get(registry).cloned().unwrap_or_default();
+    Ok(Access { mirrors, insecure: registries.insecure })
 }
 
 /// The problem of a file with invalid content.

@@ -410,7 +410,12 @@ fn read(project: &Project) -> Result<Option<Vec<u8>>, Problem> {
 
 fn parse(project: &Project, content: &[u8]) -> Result<Document, Problem> {
     let path = project.root.join(PROJECT_FILE);
-    Document::parse(content).map_err(|why| invalid(&path, why))
+    let document = Document::parse(content).map_err(|why| invalid(&path, why))?;
+    match document.registries {
+        // Images of other projects would come from where this project says.
+        Some(_) => Err(invalid(&path, "[registries] is for your own config.toml".to_owned())),
+        None => Ok(document),
+    }
 }
 
 /// The path that a mount leads to, and whether it only shows files of the project: a writable mount

@@ -17,6 +17,7 @@ use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
 use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
+use stockade_image::Image;
 use stockade_jail::{
     self as jail, Captured, Identity, Jail, JailSpec, Payload, Signals, Sink, Streams, Supervision,
     Teardown, Wall,
@@ -90,6 +91,8 @@ pub(super) struct LaunchSpec<'a> {
     /// The request, with the project as its workspace.
     pub(super) spec: &'a SandboxSpec,
     pub(super) command: &'a [OsString],
+    /// The image of the store that is its root, if one is.
+    pub(super) image: Option<&'a Image>,
     /// Whether the command has a terminal.
     pub(super) tty: bool,
     /// Whether the project is copied instead of shown through an overlay.
@@ -236,7 +239,8 @@ fn attempt(
         identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
     let words: Vec<_> =
         wanted.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let about = ViewPurpose { command: words, labels: spec.labels.clone() };
+    let image = wanted.image.map(|image| image.digest.to_string());
+    let about = ViewPurpose { command: words, labels: spec.labels.clone(), image };
     let view = View::create(data, wanted.project, kind, ownership, about, started)
         .map_err(|e| view_problem(&e))?;
     let path = data.path().join("views").join(view.id());

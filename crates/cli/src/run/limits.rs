@@ -59,6 +59,9 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
         }
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
         Error::Volume(volume) => volume_problem(volume),
+        Error::NoImage(_) | Error::ImageName(_) | Error::Image(_) | Error::ImageProcess(_) => {
+            crate::images::problem(error)
+        }
         _ => caused(Code::InvalidInput, error),
     }
 }

@@ -35,8 +35,10 @@ use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
+use crate::images;
 use crate::problem::caused;
 use crate::profile;
+use crate::registry;
 use crate::request::{SandboxRequest, refuse_own_loopback};
 
 /// The signal for a file in memory that has no room left.
@@ -79,7 +81,16 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     }
     let arguments = arguments.as_ref();
     let identity = identity()?;
+    registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
+    let one_id = matches!(identity, Identity::Own { .. });
+    let (requested, image) = images::complete(requested, &data, one_id)?;
+    let start = image.as_ref().map(|image| &image.start);
+    let signals = match start {
+        Some(start) => signals.stopping_with(start.stop_signal),
+        None => signals,
+    };
+    let command = images::command(start, arguments.entrypoint.as_deref(), &arguments.command)?;
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
@@ -95,7 +106,8 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let wanted = launch::LaunchSpec {
         project: &project,
         spec,
-        command: &arguments.command,
+        command: &command,
+        image: image.as_ref().map(|image| &image.image),
         tty: arguments.tty,
         copied: arguments.view == View::Copy,
         secrets: &bound,
@@ -115,6 +127,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         (&ended.ending, &ended.baseline),
     )?;
     let mut notes = chosen.notes;
+    notes.extend(image.iter().flat_map(|image| image.notes.iter().cloned()));
     notes.extend(more_notes);
     notes.extend(unreadable);
     let shown = hidden::Shown::new(spec, home.as_deref());
@@ -134,6 +147,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         error: ended.error,
         write_error: ended.write_error,
         conclusion,
+        image: image.map(|image| image.image),
         profile: chosen.profile.map(|profile| profile.to_json()),
         notes,
         isolation: ended.isolation,
@@ -166,6 +180,7 @@ pub(crate) fn request(
         ),
         other => other,
     };
+    images::refuse_ambiguous(arguments.sandbox.image.as_deref(), &root, data)?;
     let access = Rules::from_values(requested.access_rules).map_err(|error| {
         Problem::new(Code::RuleInvalid, format!("access rule {} is invalid", error.index))
             .because(error.reason)

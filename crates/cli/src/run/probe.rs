@@ -75,6 +75,7 @@ pub(crate) fn probe(
         project: &project,
         spec: &spec,
         command: &["true".into()],
+        image: None,
         tty: false,
         copied: false,
         secrets: &[],

@@ -20,6 +20,8 @@ pub(crate) struct Report {
     /// Why not all of the command's output could be written.
     pub(crate) write_error: Option<std::io::Error>,
     pub(crate) conclusion: Conclusion,
+    /// The image of the store that it ran in.
+    pub(crate) image: Option<stockade_image::Image>,
     /// The profile that was used, as JSON.
     pub(crate) profile: Option<serde_json::Value>,
     /// What could not be taken into account when the changes were determined.

@@ -145,6 +145,8 @@ fn problem(error: &Error) -> Problem {
         | Error::NoSandbox(_)
         | Error::NoExec { .. }
         | Error::NoSnapshot(_)
+        | Error::NoImage { .. }
+        | Error::Image(_)
         | Error::Conflict(_)
         | Error::WrongState { .. }
         | Error::Unsupported { .. } => Code::InvalidInput,

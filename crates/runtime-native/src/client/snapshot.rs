@@ -294,6 +294,14 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
     .await
 }
 
+/// The source of the lower layer of a snapshot's root; `None` where there is no such snapshot.
+pub(super) fn root_of(directory: &Directory, id: &SnapshotId) -> Result<Option<Root>> {
+    match StoredSnapshot::open(directory, id) {
+        Err(Error::NoSnapshot(_)) => Ok(None),
+        stored => Ok(Some(stored?.record.root)),
+    }
+}
+
 /// Keeps a sandbox's processes stopped.
 pub(super) async fn pause(client: &Client, sandbox: &SandboxId) -> Result<PausedSandbox> {
     let answered = client.call(&Request::Hold { id: sandbox.clone() }, &[], &[]).await?;

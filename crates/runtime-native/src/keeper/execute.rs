@@ -202,7 +202,7 @@ impl Sandbox {
         let spec = &self.record.spec;
         if spec.workspace.is_some()
             && !self.record.is_container
-            && !matches!(spec.root, Root::Directory(_))
+            && !matches!(spec.root, Root::Directory(_) | Root::Image(_))
         {
             of_network.push(environment::line("GIT_CONFIG_SYSTEM", GIT_CONFIGURATION));
         }

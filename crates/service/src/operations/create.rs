@@ -50,6 +50,13 @@ pub(crate) async fn create(
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;
     }
+    if let Some(name) = spec::image_name(&row.request)
+        && !operation::is_known(&service.engine, caller).await?
+    {
+        let runtime = service.inner.runtime(&row.runtime)?;
+        // What the name means later has no effect on this sandbox.
+        row.image = runtime.resolve_image(name).await.map_err(|error| runtime_problem(&error))?;
+    }
     // Before anything is created: a port that is in use is an error without consequences.
     let listeners = match is_known {
         true => Vec::new(),

@@ -249,6 +249,7 @@ fn manifest(old: &Tree, new: &Tree, project: &Path) -> Manifest {
         created_at_ms: 0,
         command: vec!["true".to_owned()],
         labels: std::collections::BTreeMap::new(),
+        image: None,
         exit_code: 0,
         base_ref: None,
         view: ViewKind::Overlay,

@@ -22,6 +22,7 @@ use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::problem::{Failure, caused};
 use crate::profile::{self, Profile};
+use crate::registry;
 use crate::remote::{self, Remote};
 use crate::request::SandboxRequest;
 use crate::secrets;
@@ -164,6 +165,16 @@ fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
     })?;
     let (profile, script) = apply_files(&mut arguments, &current)?;
     let values = secrets::read(&arguments.secrets.secret)?;
+    let of_engine = arguments.runtime.as_deref() == Some(RuntimeName::Docker.as_str());
+    if of_engine && arguments.sandbox.pull.is_some() {
+        let message =
+            "`--pull` is for images of the store, and the runtime docker uses those of its engine";
+        return Err(Problem::new(Code::InvalidInput, message));
+    }
+    if arguments.sandbox.image.is_some() && !of_engine {
+        let data = open_data_dir(&data_path()?)?;
+        registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
+    }
     Ok(Prepared { request: request_in(arguments, &current)?, profile, values, script })
 }
 

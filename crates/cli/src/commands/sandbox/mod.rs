@@ -32,7 +32,7 @@ use crate::remote::Remote;
 use crate::review::current_project;
 
 /// All states, so that terminated sandboxes are included.
-pub(super) const STATES: [State; 7] = [
+pub(crate) const STATES: [State; 7] = [
     State::New,
     State::Creating,
     State::Running,
@@ -43,7 +43,7 @@ pub(super) const STATES: [State; 7] = [
 ];
 
 /// Every sandbox that a request selects, the newest first; sends as many requests as needed.
-pub(super) async fn list_all(
+pub(crate) async fn list_all(
     remote: &Remote,
     request: ListSandboxes,
 ) -> Result<Vec<Sandbox>, Failure> {

@@ -17,7 +17,7 @@ use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::review::current_project;
 use crate::run::volume_problem;
-use crate::table::Table;
+use crate::table::{Table, size};
 
 /// Runs a command on caches.
 pub(crate) fn run(arguments: &Cache) -> Result<u8, Failure> {
@@ -66,7 +66,7 @@ fn list(arguments: &ListCaches) -> Result<u8, Failure> {
         table.row([
             volume.cache().unwrap_or_default().to_owned(),
             volume.name.to_string(),
-            df::size(df::used(&volume.path)),
+            size(df::used(&volume.path)),
             users.of(volume).join(", "),
             volume.labels.get(PROJECT_LABEL).cloned().unwrap_or_default(),
         ]);

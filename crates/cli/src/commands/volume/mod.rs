@@ -23,7 +23,7 @@ use crate::commands::print::{ask, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::{Failure, caused};
 use crate::run::volume_problem;
-use crate::table::Table;
+use crate::table::{Table, size};
 use crate::terminal;
 
 /// Runs a command on volumes.
@@ -109,7 +109,7 @@ fn list(arguments: &ListVolumes) -> Result<u8, Failure> {
         let labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
         table.row([
             volume.name.to_string(),
-            df::size(df::used(&volume.path)),
+            size(df::used(&volume.path)),
             format!("{:.0}", volume.created_at),
             users.of(volume).join(", "),
             labels.join(","),
@@ -267,6 +267,6 @@ fn prune_chosen(
         return Failure::report(failed, Some(json!({ "removed": removed, "freedBytes": bytes })));
     }
     print_names(removed.iter().map(String::as_str))?;
-    notify(&format!("{} freed", df::size(bytes)));
+    notify(&format!("{} freed", size(bytes)));
     Failure::report(failed, None)
 }

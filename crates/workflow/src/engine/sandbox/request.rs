@@ -210,12 +210,6 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
     if sandbox.workspace.is_some() {
         return Some(format!("the runtime `{name}` does not support `workspace`"));
     }
-    let is_name = sandbox.image.as_ref().is_some_and(|image| !image.starts_with('/'));
-    if is_name && own != RuntimeName::Docker {
-        return Some(format!(
-            "the runtime `{name}` supports `image` only as the absolute path of a directory or tar archive"
-        ));
-    }
     let needed = [
         ("image", Capability::HostRoot, sandbox.image.is_none()),
         ("image", Capability::Images, sandbox.image.is_some()),

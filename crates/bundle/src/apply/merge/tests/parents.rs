@@ -247,6 +247,7 @@ fn by_apply(root: &Path, [base, ours, theirs]: &[Tree; 3]) -> Option<Vec<String>
         created_at_ms: 0,
         command: Vec::new(),
         labels: BTreeMap::new(),
+        image: None,
         exit_code: 0,
         base_ref: None,
         view: ViewKind::Overlay,

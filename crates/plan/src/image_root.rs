@@ -1,0 +1,149 @@
+//! An image of the store as the root of a sandbox: its layers are the lower layers of an overlay.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use stockade_bundle::data::DataDir;
+use stockade_core::SandboxSpec;
+use stockade_image::{Digest, Image, Platform, Reference, Store, Tree, store};
+use stockade_jail::{HostTree, Mount};
+
+use crate::error::Error;
+use crate::host_path::HostPath;
+
+/// The layers of an image, open, and what must be made above them.
+#[derive(Debug)]
+pub(crate) struct ImageRoot {
+    /// The layers below the topmost one, the upper ones first.
+    pub(crate) below: Vec<HostTree>,
+    /// The volumes and the working directory, where the image does not have them.
+    pub(crate) directories: Vec<(PathBuf, Mount)>,
+    /// Whether the image has a directory for temporary files.
+    pub(crate) has_tmp: bool,
+    /// What keeps the layers from being removed.
+    pub(crate) locks: Vec<OwnedFd>,
+}
+
+/// Finds the image of a digest in the store, and opens its layers. Returns the topmost one first.
+///
+/// # Errors
+/// [`Error::NoImage`], [`Error::Image`].
+pub(crate) fn open(
+    name: &str,
+    data: &Path,
+    spec: &SandboxSpec,
+) -> Result<(HostPath, ImageRoot), Error> {
+    let missing = || Error::NoImage(name.to_owned());
+    let digest: Digest = name.parse().map_err(|_| missing())?;
+    let failed = |error: store::Error| match error {
+        store::Error::MissingLayer(_) | store::Error::MissingBlob(_) => missing(),
+        error => Error::Image(Box::new(error)),
+    };
+    let data = DataDir::open(data).map_err(|error| failed(error.into()))?;
+    let store = Store::open(&data).map_err(failed)?;
+    let image = store.load(&digest, None).map_err(failed)?;
+    let locks = store.hold(&image).map_err(failed)?;
+    let mut layers = image.layers.iter().rev();
+    let top = layers.next().ok_or_else(missing)?;
+    let open = |path: &PathBuf| {
+        HostTree::open(path).map_err(|source| Error::HostPath { path: path.clone(), source })
+    };
+    let below = layers.map(open).collect::<Result<_, _>>()?;
+    let top = HostPath { tree: open(top)?, real: top.clone() };
+    let (directories, has_tmp) = to_make(&image, spec)?;
+    Ok((top, ImageRoot { below, directories, has_tmp, locks }))
+}
+
+/// The directories that a process of the image expects and that are not there.
+fn to_make(image: &Image, spec: &SandboxSpec) -> Result<(Vec<(PathBuf, Mount)>, bool), Error> {
+    let refused = |error: stockade_image::InvalidProcess| Error::ImageProcess(Box::new(error));
+    let unread = |error: stockade_image::LayerError| refused(error.into());
+    let tree = Tree::open(image).map_err(unread)?;
+    let mut wanted = image.volumes().map_err(refused)?;
+    wanted.extend(spec.working_directory.clone());
+    let is_provided = |path: &Path| {
+        let of_host = spec.mounts.iter().map(|mount| &mount.inside);
+        let workspace = spec.workspace.iter().map(|workspace| &workspace.inside);
+        of_host.chain(workspace).any(|top| path.starts_with(top))
+            || ["/dev", "/proc"].iter().any(|own| path.starts_with(own))
+    };
+    let mut directories = Vec::new();
+    for path in wanted {
+        if !is_provided(&path) && tree.is_directory(&path).map_err(unread)?.is_none() {
+            directories.push((path, Mount::Directory));
+        }
+    }
+    let has_tmp = tree.is_directory(Path::new("/tmp")).map_err(unread)? == Some(true);
+    Ok((directories, has_tmp))
+}
+
+/// The image of a name in the store of a data directory, for this host: a reference, or a digest.
+///
+/// # Errors
+/// [`Error::NoImage`] where there is none, and what is wrong with the store.
+pub fn find(name: &str, data: &DataDir) -> Result<Image, Error> {
+    let failed = |error: store::Error| Error::Image(Box::new(error));
+    let store = Store::open(data).map_err(failed)?;
+    let platform = Platform::host();
+    let found = match name.parse::<Digest>() {
+        Ok(digest) => store.get_by_digest(&digest, &platform),
+        Err(_) => match name.parse::<Reference>() {
+            Ok(reference) => match (store.get(&reference, &platform), reference.digest()) {
+                // A sandbox uses it, but its name is gone or means another image now.
+                (Ok(None), Some(digest)) => match store.load(digest, Some(reference.clone())) {
+                    Err(store::Error::MissingBlob(_) | store::Error::MissingLayer(_)) => Ok(None),
+                    loaded => loaded.map(Some),
+                },
+                (found, _) => found,
+            },
+            Err(error) => return Err(Error::ImageName(Box::new(error))),
+        },
+    };
+    found.map_err(failed)?.ok_or_else(|| Error::NoImage(name.to_owned()))
+}
+
+/// Completes a request with what its image says: the user, the environment and the working
+/// directory, unless the request has its own; and names the image by its digest. `one_id` says
+/// that the sandbox has the id of the caller alone: then all of the image runs as that.
+///
+/// # Errors
+/// [`Error::ImageProcess`].
+pub fn complete(
+    mut spec: SandboxSpec,
+    image: &Image,
+    one_id: bool,
+) -> Result<(SandboxSpec, stockade_image::Start), Error> {
+    use stockade_core::sandbox::{Root, User};
+    let refused = |error: stockade_image::InvalidProcess| Error::ImageProcess(Box::new(error));
+    let tree = Tree::open(image).map_err(|error| refused(error.into()))?;
+    let start = image.start(&tree).map_err(refused)?;
+    let user = match (&spec.user, &start.user) {
+        (Some(User { user, group }), _) => Some(format!("{user}:{group}")),
+        (None, Some(named)) => Some(format!("{}:{}", named.user, named.group)),
+        // Nobody else can change the workspace.
+        (None, None) if spec.workspace.is_some() => None,
+        (None, None) => Some("0:0".to_owned()),
+    };
+    let user = user.map(|user| image.user(&user, &tree)).transpose().map_err(refused)?;
+    if let Some(user) = &user {
+        if spec.user.is_none() && !one_id {
+            spec.user = Some(User { user: user.user, group: user.group });
+        }
+        let mut set = |name: &str, value: &str| {
+            if !start.environment.contains_key(name) && !value.is_empty() {
+                spec.environment.entry(name.to_owned()).or_insert_with(|| value.into());
+            }
+        };
+        set("HOME", &user.home);
+        set("SHELL", if user.shell.is_empty() { "/bin/sh" } else { &user.shell });
+        let name = user.name.clone().unwrap_or_else(|| user.user.to_string());
+        set("USER", &name);
+        set("LOGNAME", &name);
+    }
+    for (name, value) in &start.environment {
+        spec.environment.entry(name.clone()).or_insert_with(|| value.as_str().into());
+    }
+    spec.working_directory.get_or_insert_with(|| start.working_directory.clone());
+    spec.root = Root::Image(image.digest.to_string());
+    Ok((spec, start))
+}

@@ -1,0 +1,5 @@
+//! Images of the store as roots, with the layouts, users and entrypoints of popular ones.
+
+mod persistent;
+mod run;
+mod sample;
