@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn a_proxy_is_a_host_a_port_and_credentials() {
         let of = |text: &str| text.parse::<Upstream>();
-        let proxy = of("http://ann:p%40ss@proxy.corp:3128/").unwrap();
-        assert_eq!((proxy.host().to_string().as_str(), proxy.port()), ("proxy.corp", 3128));
+        let proxy = of("http://ann:p%40ss@proxy.example:3128/").unwrap();
+        assert_eq!((proxy.host().to_string().as_str(), proxy.port()), ("proxy.example", 3128));
         assert_eq!(proxy.authorization().as_deref(), Some("Basic YW5uOnBAc3M="));
         assert!(!format!("{proxy:?}").contains("p%40ss"), "{proxy:?}");
         assert_eq!(proxy.to_string().parse(), Ok(proxy));
         let bare = of("127.0.0.1:8080").unwrap();
         assert_eq!((bare.port(), bare.authorization()), (8080, None));
-        assert_eq!(of("http://proxy.corp").unwrap().port(), 80);
+        assert_eq!(of("http://proxy.example").unwrap().port(), 80);
         for bad in [
             "https://p:1",
             "socks5://p:1",
