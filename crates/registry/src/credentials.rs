@@ -132,7 +132,7 @@ impl Config {
         let keys = Host::keys(host);
         let is_for_host = |key: &str| keys.iter().any(|known| known == key || known == name(key));
         let mut helpers = self.cred_helpers.iter();
-        let helper = helpers.find(|(key, _)| is_for_host(key)).map(|(key, helper)| (key, helper));
+        let helper = helpers.find(|(key, _)| is_for_host(key));
         if let Some((key, helper)) = helper {
             return ask(helper, key).await;
         }

@@ -13,8 +13,8 @@ use super::sample::Layout;
 use crate::harness::World;
 
 /// The user of a registry with authentication, and the file of `htpasswd -B` that has it.
-pub(super) const USER: &str = "user:password";
-const HTPASSWD: &str = "user:$2y$05$NKRBGYtuXUeWtZf3TpEbYeo5GA9idVSSEmPC9BaQAMGn3Xs13Xjr6\n";
+pub(super) const USER: &str = "user:Zq83hTnw04LxvUe7";
+const HTPASSWD: &str = "user:$2y$05$HpoVdsKtfaqc62YuScXJPOJGF/BoC.J2pNENH524zx0TlimqT7.MC\n";
 
 /// A registry, which ends with this value.
 pub(super) struct Registry {

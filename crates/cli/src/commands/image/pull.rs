@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &ImagePull) -> Result<u8, Failure> {
     if arguments.json {
         print(&json!({
             "reference": pull.reference,
-            "platform": pull.platform,
+            "platform": pull.platform.to_string(),
             "digest": pulled.image.digest,
             "repositoryDigest": pulled.digest,
             "id": pulled.image.manifest.config.digest,
