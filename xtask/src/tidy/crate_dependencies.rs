@@ -44,6 +44,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-runtime-native",
         &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-plan", "stockade-runtime"],
     ),
+    ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
     (
         "stockade-workflow",
         &[
@@ -88,6 +89,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-egress-control",
             "stockade-jail",
             "stockade-runtime",
+            "stockade-runtime-bwrap",
             "stockade-runtime-native",
             "stockade-script",
             "stockade-server",
@@ -122,6 +124,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-egress",
             "stockade-jail",
             "stockade-runtime",
+            "stockade-runtime-bwrap",
             "stockade-runtime-native",
             "stockade-service",
         ],
