@@ -1,13 +1,14 @@
 //! The same attack programs in a persistent sandbox of each runtime. SECURITY.md says which items each
 //! runtime holds.
 
-use crate::harness::{World, skip};
+use crate::harness::{Identity, World, skip};
 use crate::host;
 
 /// The sandbox that is attacked.
 const ID: &str = "attacked";
 
-/// Attacks of the probe that need no argument about the host. None may work in any runtime.
+/// Attacks of the probe that need no argument about the host. None may work in any runtime. (The files
+/// of the root, such as `/etc/passwd`, are the sandbox's own here.)
 const ATTACKS: &[&[&str]] = &[
     // System calls.
     &["syscall", "unshare-user"],
@@ -77,7 +78,6 @@ const ATTACKS: &[&[&str]] = &[
     // Identity and processes.
     &["privileges"],
     &["gain-ids"],
-    &["link-system-file"],
     &["init-files"],
     &["trace"],
 ];
@@ -106,6 +106,14 @@ fn every_attack_is_blocked(world: &World, runtime: &str) {
         return;
     }
     for words in ATTACKS {
+        // The kernel lets id 0 of a user namespace list the descriptors of an undumpable process in it,
+        // and open none. In `bwrap` the workspace's owner may have this id, and init has the same.
+        if (runtime, world.identity, *words) == ("bwrap", Identity::Root, &["pidfd-getfd"]) {
+            let open = "for f in /proc/1/fd/*; do cat $f || readlink $f; done 2>/dev/null | wc -c";
+            let outcome = world.stockade(&["exec", ID, "--", "sh", "-c", open]).finish();
+            assert_eq!(outcome.stdout.trim(), "0", "{outcome}");
+            continue;
+        }
         attack(world, words).is_blocked();
     }
     world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
