@@ -58,6 +58,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime",
         ],
     ),
+    ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
     (
         "stockade-workflow",
         &[
@@ -107,6 +108,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-registry",
             "stockade-registry-control",
             "stockade-runtime",
+            "stockade-runtime-bwrap",
             "stockade-runtime-native",
             "stockade-script",
             "stockade-server",
@@ -141,6 +143,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-egress",
             "stockade-jail",
             "stockade-runtime",
+            "stockade-runtime-bwrap",
             "stockade-runtime-native",
             "stockade-service",
         ],
