@@ -44,6 +44,18 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-runtime-native",
         &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-plan", "stockade-runtime"],
     ),
+    ("stockade-init", &["stockade-jail"]),
+    (
+        "stockade-runtime-docker",
+        &[
+            "stockade-core",
+            "stockade-jail",
+            "stockade-bundle",
+            "stockade-plan",
+            "stockade-runtime",
+            "stockade-runtime-native",
+        ],
+    ),
     (
         "stockade-workflow",
         &[
