@@ -21,6 +21,10 @@ const ROUNDS: usize = 300;
 /// Rounds that are run and not counted.
 const WARM_UP_ROUNDS: usize = 10;
 
+/// How many are started at once in a crowd, and for how many rounds there is one crowd.
+const CROWD: usize = 20;
+const ROUNDS_PER_CROWD: usize = 10;
+
 /// The contender to which ratios refer.
 const BASE: &str = "bwrap";
 
@@ -36,6 +40,9 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
     let what = "start to exit of `true`";
     let report = Report { what, unit: Unit::Milliseconds, base: BASE, series };
     println!("{}", report.table());
+    let crowds = measure_crowds(&contenders, rounds.div_ceil(ROUNDS_PER_CROWD))?;
+    let what = "20 at once, start of the first to exit of the last";
+    println!("{}", Report { what, unit: Unit::Milliseconds, base: BASE, series: crowds }.table());
     for Skipped { name, reason } in &skipped {
         println!("Skipped: {name}: {reason}");
     }
@@ -70,6 +77,34 @@ fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series
         }
     }
     Ok(all)
+}
+
+/// Lets all contenders take turns, each with many processes at once.
+fn measure_crowds(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series>> {
+    let mut all: Vec<Series> =
+        contenders.iter().map(|contender| Series::new(contender.name)).collect();
+    for round in 0..rounds {
+        for (contender, series) in contenders.iter().zip(&mut all) {
+            if round % contender.every == 0 {
+                series.push_time(time_crowd(contender)?);
+            } else {
+                series.pause();
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Starts the contender many times at once and waits until all have ended.
+fn time_crowd(contender: &Contender) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let started = (0..CROWD).map(|_| contender.command().spawn());
+    let mut running = started.collect::<Result<Vec<_>, _>>().context("start a crowd")?;
+    for process in &mut running {
+        let status = process.wait()?;
+        ensure!(status.success(), "{}: {status} in a crowd", contender.name);
+    }
+    Ok(start.elapsed())
 }
 
 fn series(contender: &Contender) -> Series {

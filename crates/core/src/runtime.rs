@@ -164,6 +164,29 @@ const fn docker(capability: Capability) -> Support {
     }
 }
 
+/// The table of all runtimes and what each declares, in Markdown.
+pub fn comparison() -> String {
+    let mut text = String::from("| capability |");
+    for runtime in RuntimeName::ALL {
+        text.push_str(&format!(" `{runtime}` |"));
+    }
+    text.push_str("\n| --- |");
+    text.push_str(&" --- |".repeat(RuntimeName::ALL.len()));
+    text.push('\n');
+    for capability in Capability::ALL {
+        text.push_str(&format!("| `{capability}`: {} |", capability.summary()));
+        for runtime in RuntimeName::ALL {
+            match runtime.declares(capability) {
+                Support::Yes => text.push_str(" yes |"),
+                Support::Conditional(condition) => text.push_str(&format!(" {condition} |")),
+                Support::No(reason) => text.push_str(&format!(" no: {reason} |")),
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
 impl Capability {
     /// Every capability.
     pub const ALL: [Self; 16] = [
@@ -252,6 +275,13 @@ mod tests {
         }
         let refused = RuntimeName::KNOWN.iter().filter(|name| RuntimeName::select(name).is_err());
         assert_eq!(refused.copied().collect::<Vec<_>>(), ["codeplane", "cloudflare"]);
+    }
+
+    #[test]
+    fn the_document_has_the_table() {
+        let document = include_str!("../../../docs/runtimes.md");
+        let table = comparison();
+        assert!(document.contains(&table), "docs/runtimes.md must contain this table:\n{table}");
     }
 
     #[test]

@@ -13,8 +13,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::channel::{Channel, FromInit};
 use crate::init::serve::{Descriptors, Init, Users};
-use crate::inside::privileges::rules;
-use crate::landlock::{Access, Scope};
+use crate::landlock::{self, Access, Scope};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::Listeners;
 use crate::rlimits::{LIMITS, ResourceLimits};
@@ -92,7 +91,7 @@ fn start(configuration: Configuration, channel: &Channel) -> Result<Box<Init>, F
     let Configuration { landlock, rlimits, targets, sockets, .. } = configuration;
     let ruleset = match landlock {
         0 => None,
-        _ => Some(rules(&targets, sockets.as_deref(), Scope::Namespaces)?),
+        _ => Some(landlock::command_ruleset(&targets, sockets.as_deref(), Scope::Namespaces)?),
     };
     // SAFETY: the launcher has passed these descriptors on to this process, each under one name.
     let owned = |number: RawFd| unsafe { OwnedFd::from_raw_fd(number) };

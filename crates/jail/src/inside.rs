@@ -9,7 +9,7 @@ mod bubblewrap;
 mod exec;
 mod filesystem;
 mod identity;
-pub(crate) mod privileges;
+mod privileges;
 
 use std::os::fd::OwnedFd;
 

@@ -335,6 +335,21 @@ fn add_rule(ruleset: &OwnedFd, target: BorrowedFd<'_>, rights: u64) -> io::Resul
     }
 }
 
+/// The Landlock rules for every command: these paths, `/dev`, and these places of sockets.
+pub(crate) fn command_ruleset(
+    targets: &[(CString, Access)],
+    sockets: Option<&[CString]>,
+    scope: Scope,
+) -> Result<Ruleset, Failure> {
+    let rules: Vec<_> = [(Target::Path(c"/dev"), Access::Devices)]
+        .into_iter()
+        .chain(targets.iter().map(|(path, access)| (Target::Path(path.as_c_str()), *access)))
+        .collect();
+    Ruleset::with_sockets(&rules, scope, sockets)
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "create the Landlock rules".to_owned())
+}
+
 /// A ruleset that allows nothing, and Landlock's version.
 pub(crate) fn deny_all_ruleset() -> Result<(Ruleset, u32), Failure> {
     let ruleset = Ruleset::new(&[], Scope::Own)

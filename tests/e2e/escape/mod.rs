@@ -19,6 +19,7 @@ mod processes;
 mod project;
 mod resources;
 mod reviewed;
+mod runtimes;
 mod secrets;
 mod swaps;
 

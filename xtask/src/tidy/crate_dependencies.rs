@@ -44,6 +44,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-runtime-native",
         &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-plan", "stockade-runtime"],
     ),
+    ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
     ("stockade-init", &["stockade-jail"]),
     (
         "stockade-runtime-docker",
@@ -100,6 +101,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-egress-control",
             "stockade-jail",
             "stockade-runtime",
+            "stockade-runtime-bwrap",
             "stockade-runtime-native",
             "stockade-script",
             "stockade-server",
@@ -134,6 +136,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-egress",
             "stockade-jail",
             "stockade-runtime",
+            "stockade-runtime-bwrap",
             "stockade-runtime-native",
             "stockade-service",
         ],

@@ -50,6 +50,13 @@ fn text(diagnosis: &Diagnosis) -> String {
         lines.push(format!("  {mark} {:<8} {}", proof.name, proof.enforced_by));
         lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
     }
+    lines.push(String::new());
+    lines.push("runtimes of persistent sandboxes (`create --runtime`):".to_owned());
+    for proof in &diagnosis.runtimes {
+        let mark = if proof.available { "ok     " } else { "MISSING" };
+        lines.push(format!("  {mark} {:<13} {}", proof.name, proof.detail));
+        lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
+    }
     lines.extend(diagnosis.notes.iter().map(|note| format!("note: {note}")));
     lines.push(String::new());
     lines.push(if diagnosis.all_walls_work() {

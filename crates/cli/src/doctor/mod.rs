@@ -7,9 +7,13 @@ mod inside;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use stockade_core::runtime::RuntimeName;
 use stockade_core::{Code, Enforcement, Problem};
 use stockade_jail::cgroup::{self, Group, Limit, Limits};
 use stockade_jail::{Identity, Network, Payload, Wall, landlock};
+
+use stockade_runtime::Unsupported;
+use stockade_runtime_native::bubblewrap;
 
 use crate::run;
 
@@ -41,6 +45,16 @@ pub(crate) struct PolicyProof {
     pub(crate) remedy: Option<String>,
 }
 
+/// One runtime of persistent sandboxes, and whether it is usable here.
+#[derive(Debug)]
+pub(crate) struct RuntimeProof {
+    pub(crate) name: &'static str,
+    pub(crate) available: bool,
+    /// What was observed.
+    pub(crate) detail: String,
+    pub(crate) remedy: Option<String>,
+}
+
 /// The isolation mechanisms and limits that this host supports.
 #[derive(Debug)]
 pub(crate) struct Diagnosis {
@@ -55,6 +69,7 @@ pub(crate) struct Diagnosis {
     /// Whether a network policy can be enforced; `None` if jails are not available.
     pub(crate) policy: Option<PolicyProof>,
     pub(crate) limits: Vec<LimitProof>,
+    pub(crate) runtimes: Vec<RuntimeProof>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -90,6 +105,18 @@ impl Diagnosis {
                 })
             })
             .collect();
+        let runtimes: Vec<_> = self
+            .runtimes
+            .iter()
+            .map(|proof| {
+                json!({
+                    "name": proof.name,
+                    "available": proof.available,
+                    "proof": proof.detail,
+                    "remediation": proof.remedy,
+                })
+            })
+            .collect();
         let policy = self.policy.as_ref().map(|proof| {
             json!({
                 "available": proof.available,
@@ -108,6 +135,7 @@ impl Diagnosis {
             "network": { "policy": policy },
             "systemCalls": { "refused": refused_calls() },
             "limits": limits,
+            "runtimes": runtimes,
             "notes": self.notes,
         })
     }
@@ -147,6 +175,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         walls: Vec::new(),
         policy: None,
         limits: limit_proofs(),
+        runtimes: Vec::new(),
         notes: Vec::new(),
     };
     let project = TemporaryProject::new()?;
@@ -173,7 +202,36 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
             }
         }
     }
+    diagnosis.runtimes = vec![native_proof(&diagnosis), bwrap_proof()];
     Ok(diagnosis)
+}
+
+fn native_proof(diagnosis: &Diagnosis) -> RuntimeProof {
+    let available = diagnosis.all_walls_work();
+    let detail = match available {
+        true => "all walls work",
+        false => "a wall is missing, see above",
+    };
+    RuntimeProof {
+        name: RuntimeName::Native.as_str(),
+        available,
+        detail: detail.to_owned(),
+        remedy: None,
+    }
+}
+
+/// Runs the program bubblewrap.
+fn bwrap_proof() -> RuntimeProof {
+    let name = RuntimeName::Bwrap.as_str();
+    match bubblewrap::probe() {
+        Ok((program, version)) => {
+            let detail = format!("{} makes namespaces, version {version}", program.display());
+            RuntimeProof { name, available: true, detail, remedy: None }
+        }
+        Err(Unsupported { reason, remedy }) => {
+            RuntimeProof { name, available: false, detail: reason, remedy }
+        }
+    }
 }
 
 /// What this kernel cannot restrict about sockets in a writable mount, if anything.

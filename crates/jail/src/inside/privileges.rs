@@ -1,13 +1,12 @@
 //! The fifth phase of the inner half: this process gives up what neither init nor a command needs.
 
-use std::ffi::CString;
 use std::io;
 
 use super::bind_to_supervisor;
 use super::filesystem::Files;
 use super::identity::wait_for_go;
 use crate::channel::Channel;
-use crate::landlock::{Access, Ruleset, Scope, Target};
+use crate::landlock::{Ruleset, Scope};
 use crate::mounts::{At as _, Failure};
 use crate::seccomp::SetIdBits;
 use crate::spec::{JailSpec, Task};
@@ -60,26 +59,12 @@ fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure>
     let ruleset = match spec.task {
         Task::Fork(_) => Some(landlock::deny_all_ruleset()?.0),
         _ if landlock > 0 => {
-            Some(rules(&files.landlock_targets, files.socket_targets.as_deref(), scope)?)
+            let sockets = files.socket_targets.as_deref();
+            Some(landlock::command_ruleset(&files.landlock_targets, sockets, scope)?)
         }
         _ => None,
     };
     Ok(Restrictions { landlock, ruleset })
-}
-
-/// The Landlock rules for every command: these paths, `/dev`, and these places of sockets.
-pub(crate) fn rules(
-    targets: &[(CString, Access)],
-    sockets: Option<&[CString]>,
-    scope: Scope,
-) -> Result<Ruleset, Failure> {
-    let rules: Vec<_> = [(Target::Path(c"/dev"), Access::Devices)]
-        .into_iter()
-        .chain(targets.iter().map(|(path, access)| (Target::Path(path.as_c_str()), *access)))
-        .collect();
-    Ruleset::with_sockets(&rules, scope, sockets)
-        .map_err(io::Error::from)
-        .at(Wall::Landlock, || "create the Landlock rules".to_owned())
 }
 
 /// Gives up the caller's session, the ids that built the jail, every capability and system calls. An init

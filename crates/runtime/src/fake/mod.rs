@@ -58,6 +58,8 @@ pub struct Fake(Arc<Mutex<State>>);
 /// The state of a fake runtime, and its configuration.
 #[derive(Default)]
 struct State {
+    name: Option<&'static str>,
+    unavailable: Option<Unsupported>,
     sandboxes: BTreeMap<SandboxId, Sandbox>,
     snapshots: BTreeMap<SnapshotId, (SnapshotInfo, StoredSnapshot)>,
     programs: BTreeMap<String, Program>,
@@ -75,6 +77,19 @@ impl Fake {
         }
         fake.refuse(Capability::HostMounts, "its files are in memory");
         fake
+    }
+
+    /// The same under the name of another runtime.
+    pub fn named(name: &'static str) -> Self {
+        let fake = Self::new();
+        lock(&fake.0).name = Some(name);
+        fake
+    }
+
+    /// Makes the runtime unusable, for this reason and with this remedy.
+    pub fn make_unavailable(&self, reason: &str, remedy: &str) {
+        let (reason, remedy) = (reason.to_owned(), Some(remedy.to_owned()));
+        lock(&self.0).unavailable = Some(Unsupported { reason, remedy });
     }
 
     /// Makes commands whose program is `name` run a function. It runs once for each command, and

@@ -37,7 +37,11 @@ const IGNORED_SIGNALS: [i32; 4] = [17, 18, 23, 28];
 #[async_trait]
 impl Runtime for Fake {
     fn name(&self) -> &'static str {
-        "fake"
+        lock(&self.0).name.unwrap_or("fake")
+    }
+
+    async fn available(&self) -> std::result::Result<(), Unsupported> {
+        lock(&self.0).unavailable.clone().map_or(Ok(()), Err)
     }
 
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {

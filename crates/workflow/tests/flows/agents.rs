@@ -142,6 +142,9 @@ macro_rules! unimplemented_calls {
                 if operation == "wait_operation" {
                     return Ok(self.0.wait(request.as_str().unwrap()));
                 }
+                if operation == "select_runtime" {
+                    return Ok(json!({ "requestedRuntime": null, "runtime": request["runtime"] }));
+                }
                 let key = caller.idempotency_key.clone().unwrap_or_default();
                 let asked = (operation.to_owned(), key, request.clone());
                 self.0.requests.lock().unwrap().push(asked);

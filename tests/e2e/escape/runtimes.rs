@@ -1,0 +1,161 @@
+//! The same attack programs in a persistent sandbox of each runtime. SECURITY.md says which items each
+//! runtime holds.
+
+use crate::harness::{Identity, World, skip};
+use crate::host;
+
+/// The sandbox that is attacked.
+const ID: &str = "attacked";
+
+/// Attacks of the probe that need no argument about the host. None may work in any runtime. (The files
+/// of the root, such as `/etc/passwd`, are the sandbox's own here.)
+const ATTACKS: &[&[&str]] = &[
+    // System calls.
+    &["syscall", "unshare-user"],
+    &["syscall", "unshare-mount", "unshare-network", "unshare-pid"],
+    &["syscall", "bpf"],
+    &["syscall", "perf_event_open"],
+    &["syscall", "userfaultfd"],
+    &["syscall", "keyctl"],
+    &["syscall", "add_key", "request_key"],
+    &["syscall", "kcmp"],
+    &["syscall", "kexec_load", "kexec_file_load"],
+    &["syscall", "init_module", "finit_module", "delete_module"],
+    &["syscall", "reboot"],
+    &["syscall", "swapon", "swapoff"],
+    &["syscall", "acct"],
+    &["syscall", "quotactl"],
+    &["syscall", "mount", "umount2", "pivot_root", "chroot"],
+    &["syscall", "fsopen", "fspick", "fsconfig", "fsmount", "open_tree", "move_mount"],
+    &["syscall", "mount_setattr", "open_tree_attr", "open_by_handle_at"],
+    &["syscall", "syslog"],
+    &["syscall", "iopl", "ioperm"],
+    &["syscall", "sethostname", "setdomainname"],
+    &["syscall", "vhangup"],
+    &["syscall", "modify_ldt"],
+    &["syscall", "io_uring_setup", "io_uring_enter", "io_uring_register"],
+    &["clone-user-namespace"],
+    &["clone3"],
+    &["setns"],
+    &["pidfd-getfd"],
+    &["int80"],
+    &["x32"],
+    &["terminal-ioctl"],
+    &["personality"],
+    &["clock-set"],
+    &["dirty-pipe", "/etc/passwd"],
+    // Knobs of the host.
+    &["write-knob", "/proc/sys/kernel/core_pattern"],
+    &["write-knob", "/proc/sysrq-trigger"],
+    &["cgroup-files"],
+    &["write-proc"],
+    &["write-sys"],
+    &["proc-remount-targets"],
+    &["kernel-secrets"],
+    &["devices"],
+    &["open-devices"],
+    &["mknod"],
+    // Mounts.
+    &["mount-tmpfs"],
+    &["bind-mount"],
+    &["new-mount-calls"],
+    &["mount-in-namespace"],
+    &["unmount"],
+    &["change-root"],
+    &["shared-mounts"],
+    &["open-by-handle"],
+    // The network.
+    &["interfaces"],
+    &["socket-options"],
+    &["urgent-data"],
+    &["socket", "40", "1", "0"],
+    &["socket", "17", "3", "768"],
+    &["socket", "2", "3", "1"],
+    &["socket", "38", "5", "0"],
+    &["socket", "2", "5", "132"],
+    &["netlink"],
+    &["socket-families"],
+    // Identity and processes.
+    &["privileges"],
+    &["gain-ids"],
+    &["init-files"],
+    &["trace"],
+];
+
+/// Creates the sandbox; false if the runtime is not usable here, which is recorded as a skip.
+fn create(world: &World, runtime: &str) -> bool {
+    let project = world.project.to_str().unwrap();
+    let create = ["create", "--id", ID, "--runtime", runtime, "--workspace", project];
+    let outcome = world.stockade(&create).finish();
+    if outcome.stderr.contains("[UNSUPPORTED]") {
+        skip(&format!("escape::runtimes of {runtime}"), &outcome.stderr);
+        return false;
+    }
+    outcome.succeeds();
+    true
+}
+
+fn attack(world: &World, words: &[&str]) -> crate::call::Outcome {
+    let mut all = vec!["exec", ID, "--", "./probe"];
+    all.extend(words);
+    world.stockade(&all).finish()
+}
+
+fn every_attack_is_blocked(world: &World, runtime: &str) {
+    if !create(world, runtime) {
+        return;
+    }
+    for words in ATTACKS {
+        // The kernel lets id 0 of a user namespace list the descriptors of an undumpable process in it,
+        // and open none. In `bwrap` the workspace's owner may have this id, and init has the same.
+        if (runtime, world.identity, *words) == ("bwrap", Identity::Root, &["pidfd-getfd"]) {
+            let open = "for f in /proc/1/fd/*; do cat $f || readlink $f; done 2>/dev/null | wc -c";
+            let outcome = world.stockade(&["exec", ID, "--", "sh", "-c", open]).finish();
+            assert_eq!(outcome.stdout.trim(), "0", "{outcome}");
+            continue;
+        }
+        attack(world, words).is_blocked();
+    }
+    world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
+}
+
+/// What needs something of the host to attack: its loopback, its processes, its names.
+fn the_host_is_out_of_reach(world: &World, runtime: &str) {
+    if !create(world, runtime) {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let network = host::namespace("net");
+    world.attack_bare(&["connect-tcp", &network, &address]).escaped();
+    attack(world, &["connect-tcp", &network, &address]).is_blocked();
+    let (processes, own) = (host::namespace("pid"), std::process::id().to_string());
+    attack(world, &["kill-host", &processes, &own]).is_blocked();
+    let data = world.data().display().to_string();
+    let seen = world.stockade(&["exec", ID, "--", "ls", "-a", &data]).finish();
+    assert!(!seen.stdout.contains("stockade.db"), "{seen}");
+    let environment = world.stockade(&["exec", ID, "--", "env"]).finish();
+    assert!(!environment.stdout.contains(&data), "{environment}");
+    world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
+}
+
+/// One module for each runtime, with each test as root and as an ordinary user.
+macro_rules! in_runtimes {
+    ($($runtime:ident),+) => {$(
+        mod $runtime {
+            use crate::harness::World;
+
+            fn every_attack_is_blocked(world: &World) {
+                super::every_attack_is_blocked(world, stringify!($runtime));
+            }
+
+            fn the_host_is_out_of_reach(world: &World) {
+                super::the_host_is_out_of_reach(world, stringify!($runtime));
+            }
+
+            as_root_and_as_user![every_attack_is_blocked, the_host_is_out_of_reach];
+        }
+    )+};
+}
+
+in_runtimes!(native, bwrap);
