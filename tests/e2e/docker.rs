@@ -169,9 +169,8 @@ fn the_example_with_docker_runs(place: &Place<'_>) {
         "workflows/generate-code.tsx",
         "/** @jsxImportSource smithers-orchestrator */\n\
          import { createSmithers, Task } from \"smithers-orchestrator\";\n\
-         import { z } from \"zod\";\n\
          const { Workflow, smithers, outputs } = createSmithers({\n\
-           result: z.object({ files: z.array(z.string()), summary: z.string() }),\n\
+           result: {},\n\
          });\n\
          export const generateCodeWorkflow = smithers((ctx) => (\n\
            <Workflow name=\"generate\">\n\
@@ -186,10 +185,9 @@ fn the_example_with_docker_runs(place: &Place<'_>) {
         "code.tsx",
         "/** @jsxImportSource smithers-orchestrator */\n\
          import { createSmithers, Sandbox } from \"smithers-orchestrator\";\n\
-         import { z } from \"zod\";\n\
          import { generateCodeWorkflow } from \"./workflows/generate-code\";\n\
          const { Workflow, smithers, outputs } = createSmithers({\n\
-           result: z.object({ files: z.array(z.string()), summary: z.string() }),\n\
+           result: {},\n\
          });\n\
          export default smithers((ctx) => (\n\
            <Workflow name=\"code-gen-sandbox\">\n\

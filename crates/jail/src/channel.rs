@@ -208,7 +208,9 @@ impl ToInit {
         match self {
             Self::Proceed => vec![b'G'],
             Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
-            Self::Serve(Settings { user, group, lease, open_files, has_network }) => {
+            Self::Serve(settings) => {
+                let Settings { user, group, lease, open_files, has_network, writes_to_host } =
+                    settings;
                 let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
                 [
                     &b"V"[..],
@@ -216,7 +218,7 @@ impl ToInit {
                     &group.to_le_bytes(),
                     &lease.to_le_bytes(),
                     &open_files.to_le_bytes(),
-                    &[u8::from(*has_network)],
+                    &[u8::from(*has_network), u8::from(*writes_to_host)],
                 ]
                 .concat()
             }
@@ -232,13 +234,14 @@ impl ToInit {
                 let (group, rest) = rest.split_first_chunk()?;
                 let (lease, rest) = rest.split_first_chunk()?;
                 let (open_files, rest) = rest.split_first_chunk()?;
-                let [has_network @ 0..=1] = rest else { return None };
+                let [has_network @ 0..=1, writes_to_host @ 0..=1] = rest else { return None };
                 Some(Self::Serve(Settings {
                     user: u32::from_le_bytes(*user),
                     group: u32::from_le_bytes(*group),
                     lease: Duration::from_millis(u64::from_le_bytes(*lease)),
                     open_files: u64::from_le_bytes(*open_files),
                     has_network: *has_network == 1,
+                    writes_to_host: *writes_to_host == 1,
                 }))
             }
             _ => None,
@@ -337,6 +340,7 @@ mod tests {
             lease: Duration::from_secs(60),
             open_files: 1024,
             has_network: true,
+            writes_to_host: false,
         };
         for message in [ToInit::Proceed, ToInit::Signal(15), ToInit::Serve(settings)] {
             assert_eq!(ToInit::decode(&message.encode()), Some(message));

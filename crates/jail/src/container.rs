@@ -43,6 +43,9 @@ pub struct Settings {
     /// Whether the network of the container gets the listeners of an egress process. Init needs
     /// `CAP_NET_ADMIN` for that, which no command has.
     pub has_network: bool,
+    /// Whether a file of the host is writable inside, so that commands must not put set-user-id bits
+    /// on files ([`crate::seccomp::SetIdBits::Refused`]).
+    pub writes_to_host: bool,
 }
 
 /// An init that has connected, and waits for its settings.
@@ -181,7 +184,8 @@ fn give_up(settings: Settings) -> Result<(), Failure> {
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    seccomp::install(seccomp::program(SetIdBits::Refused))
+    let set_id_bits = if settings.writes_to_host { SetIdBits::Refused } else { SetIdBits::Allowed };
+    seccomp::install(seccomp::program(set_id_bits))
         .at(Wall::Seccomp, words("install the filter"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     sys::reset_signals();

@@ -316,7 +316,8 @@ impl Launching {
             })?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
-        let serving_process = match parts.as_ref().map(|(spec, _)| &spec.task) {
+        let task = parts.as_ref().map(|(spec, _)| &spec.task);
+        let serving_process = match task {
             Some(Task::Serve { bubblewrap: Some(_), .. }) => {
                 let step = || "find the init that bubblewrap has started".to_owned();
                 let failed = |source| Error::Wall { wall: Wall::Pid, step: step(), source };

@@ -52,7 +52,8 @@ fn the_engine_was_asked_for_nothing_more_than_needed() {
         let filter = options.iter().find_map(|option| option.strip_prefix("seccomp="));
         assert!(filter.is_some_and(|filter| filter.contains("SCMP_ACT_ERRNO")), "{options:?}");
         assert_eq!(config["User"], "1000:1000");
-        assert_eq!(config["Cmd"], Value::Null);
+        let nothing = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
+        assert!(nothing(&config["Cmd"]), "{config}");
         runtime.cleanup(&id).await.unwrap();
         assert_eq!(fixture.objects("container"), [String::new(); 0]);
     });
@@ -72,8 +73,8 @@ cat /proc/1/environ >/dev/null 2>&1 && echo the environment of init
 kill -9 1 2>/dev/null; kill -0 1 2>/dev/null && test "$(cat /proc/1/comm)" != stockade-init && echo init
 test -s /etc/resolv.conf && echo a resolver
 ip route 2>/dev/null | grep -q . && echo a route
-echo x > /proc/sys/kernel/hostname 2>/dev/null && echo a setting
-echo x > /sys/fs/cgroup/memory.max 2>/dev/null && echo a control group
+(echo x > /proc/sys/kernel/hostname) 2>/dev/null && echo a setting
+(echo x > /sys/fs/cgroup/memory.max) 2>/dev/null && echo a control group
 ls /var/run/docker.sock 2>/dev/null
 grep -c . /proc/kcore >/dev/null 2>&1 && echo the memory of the host
 dmesg >/dev/null 2>&1 && echo the log of the kernel

@@ -59,6 +59,18 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
+    ("stockade-init", &["stockade-jail"]),
+    (
+        "stockade-runtime-docker",
+        &[
+            "stockade-core",
+            "stockade-jail",
+            "stockade-bundle",
+            "stockade-plan",
+            "stockade-runtime",
+            "stockade-runtime-native",
+        ],
+    ),
     (
         "stockade-workflow",
         &[

@@ -33,6 +33,9 @@ const ORDINARY: User = User { user: 1000, group: 1000 };
 /// How long another process may take to create or remove the same sandbox.
 const LOCK: Duration = Duration::from_secs(60);
 const LOCK_POLL: Duration = Duration::from_millis(20);
+/// The directories of a `<Sandbox>` for its request and its result.
+const REQUEST: &str = "/request";
+const RESULT: &str = "/result";
 /// The directory of the locks.
 const LOCKS: &str = "creating";
 
@@ -336,6 +339,11 @@ fn body(
     for (index, inside) in image.volumes.iter().enumerate().filter(|(_, path)| !is_taken(path)) {
         let host = staged.directory(&format!("volume-{index}"), user, 0o755)?;
         volumes.push(OwnVolume { host, inside: inside.clone() });
+    }
+    // A `<Sandbox>` gets its request in a mount, and leaves its result beside it.
+    if binds.iter().any(|bind| bind.inside == Path::new(REQUEST)) {
+        let host = staged.directory("result", user, 0o755)?;
+        all.push(Bind { host, inside: RESULT.into(), writable: true });
     }
     all.extend(binds.iter().cloned());
     let socket = StagedContainer::socket();

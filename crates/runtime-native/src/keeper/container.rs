@@ -93,6 +93,7 @@ impl Sandbox {
             lease: LEASE,
             open_files: (context.descriptors / 4 * 3).min(MAX_OPEN_FILES),
             has_network: self.record.spec.network.is_some(),
+            writes_to_host: self.record.spec.mounts.iter().any(|mount| mount.writable),
         };
         // Ids are the same inside and outside. Only root can act as another user.
         let host_start = rustix::process::geteuid().is_root().then_some(0);
