@@ -131,9 +131,17 @@ impl Image {
             environment,
             entrypoint: process.entrypoint.clone(),
             command: process.cmd.clone(),
-            working_directory: inside("working directory", &process.working_dir)?,
+            working_directory: self.working_directory()?,
             stop_signal: signal(&process.stop_signal)?,
         })
+    }
+
+    /// The directory in which a process of the image starts.
+    ///
+    /// # Errors
+    /// It is a path that nothing can have.
+    pub fn working_directory(&self) -> Result<PathBuf, InvalidProcess> {
+        inside("working directory", &self.configuration.config.working_dir)
     }
 
     /// The directories of the image with writable content of their own.

@@ -60,6 +60,7 @@ fn to_make(image: &Image, spec: &SandboxSpec) -> Result<(Vec<(PathBuf, Mount)>, 
     let unread = |error: stockade_image::LayerError| refused(error.into());
     let tree = Tree::open(image).map_err(unread)?;
     let mut wanted = image.volumes().map_err(refused)?;
+    wanted.push(image.working_directory().map_err(refused)?);
     wanted.extend(spec.working_directory.clone());
     let is_provided = |path: &Path| {
         let of_host = spec.mounts.iter().map(|mount| &mount.inside);
@@ -85,15 +86,19 @@ pub fn find(name: &str, data: &DataDir) -> Result<Image, Error> {
     let failed = |error: store::Error| Error::Image(Box::new(error));
     let store = Store::open(data).map_err(failed)?;
     let platform = Platform::host();
+    // A sandbox may use an image whose name is gone or means another one now.
+    let unnamed = |digest: &Digest, reference| match store.load(digest, reference) {
+        Err(store::Error::MissingBlob(_) | store::Error::MissingLayer(_)) => Ok(None),
+        loaded => loaded.map(Some),
+    };
     let found = match name.parse::<Digest>() {
-        Ok(digest) => store.get_by_digest(&digest, &platform),
+        Ok(digest) => match store.get_by_digest(&digest, &platform) {
+            Ok(None) => unnamed(&digest, None),
+            found => found,
+        },
         Err(_) => match name.parse::<Reference>() {
             Ok(reference) => match (store.get(&reference, &platform), reference.digest()) {
-                // A sandbox uses it, but its name is gone or means another image now.
-                (Ok(None), Some(digest)) => match store.load(digest, Some(reference.clone())) {
-                    Err(store::Error::MissingBlob(_) | store::Error::MissingLayer(_)) => Ok(None),
-                    loaded => loaded.map(Some),
-                },
+                (Ok(None), Some(digest)) => unnamed(digest, Some(reference.clone())),
                 (found, _) => found,
             },
             Err(error) => return Err(Error::ImageName(Box::new(error))),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use stockade_bundle::view;
 use stockade_core::network::{TRUSTED_INSIDE, trust_variables};
+use stockade_core::sandbox::User;
 use stockade_jail::cgroup::Group;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
@@ -206,7 +207,8 @@ impl Request {
         }
         if !has_tmp {
             let size_bytes = self.memory_bytes();
-            let tmp = Scratch { mode: 0o1777, size_bytes, user: 0, group: 0 };
+            let User { user, group } = self.own;
+            let tmp = Scratch { mode: 0o1777, size_bytes, user, group };
             mounts.push(("/tmp".into(), Mount::Scratch(tmp)));
         }
         mounts.extend(directories);

@@ -80,10 +80,8 @@ impl Request {
         if let Some(image) = self.image.take() {
             below = image.below;
             locks = image.locks;
-            let own = |file| own_file(directory, file);
-            mounts.extend(
-                system::host_names(HOSTNAME).into_iter().map(own).collect::<Result<Vec<_>, _>>()?,
-            );
+            // A bind mount would show its path on the host.
+            mounts.extend(system::host_names(HOSTNAME));
             mounts.extend(image.directories);
         }
         let layers = layers::make(&directory.join("layers"), &lower, &identity, origin)?;

@@ -14,9 +14,10 @@ use stockade_image::Digest;
 
 /// The directory of the persistent sandboxes, below the data directory.
 const RUNTIME: &str = "runtime";
-/// The directories in it whose entries have a record of their root.
-const KINDS: [(&str, &str); 3] =
-    [("sandboxes", "the sandbox"), ("snapshots", "the snapshot"), ("staging", "the sandbox")];
+/// The directories in it whose entries have a record of their root, and what precedes their names.
+const KINDS: [(&str, &str); 3] = [("sandboxes", ""), ("snapshots", SNAPSHOT), ("staging", "")];
+/// What precedes the name of a snapshot among what uses an image.
+const SNAPSHOT: &str = "snapshot ";
 /// The file of the record.
 const RECORD: &str = "record.json";
 /// How often a record is read that is just being written.
@@ -46,7 +47,7 @@ pub fn images_in_use(data: &Path) -> io::Result<BTreeMap<Digest, String>> {
                 };
                 if let Ok(digest) = name.parse::<Digest>() {
                     let name = place.file_name().unwrap_or_default().to_string_lossy();
-                    used.entry(digest).or_insert_with(|| format!("{what} {name}"));
+                    used.entry(digest).or_insert_with(|| format!("{what}{name}"));
                 }
             }
         }
@@ -112,8 +113,8 @@ mod tests {
         }
         fs::create_dir(data.path().join("runtime/1/sandboxes/empty")).unwrap();
         let used = images_in_use(data.path()).unwrap();
-        assert_eq!(used[&one], "the sandbox box");
-        assert_eq!(used[&two], "the snapshot snap");
+        assert_eq!(used[&one], "box");
+        assert_eq!(used[&two], "snapshot snap");
         fs::write(data.path().join("runtime/1/sandboxes/box").join(RECORD), "{").unwrap();
         assert!(images_in_use(data.path()).is_err());
     }

@@ -11,9 +11,9 @@ use crate::harness::{World, skip};
 /// A program that needs no library.
 const BUSYBOX: &str = "/bin/busybox";
 /// Its names.
-const APPLETS: [&str; 14] = [
-    "sh", "cat", "echo", "id", "ls", "pwd", "env", "touch", "sleep", "rm", "mkdir", "test", "grep",
-    "stat",
+const APPLETS: [&str; 15] = [
+    "true", "sh", "cat", "echo", "id", "ls", "pwd", "env", "touch", "sleep", "rm", "mkdir", "test",
+    "grep", "stat",
 ];
 
 /// A layer that is being made.

@@ -33,7 +33,11 @@ pub(crate) fn store_problem(error: &Error) -> Problem {
             .remedied_by(format!("--platform {found}")),
         Error::Busy(_) => Problem::caused(Code::Busy, error),
         Error::InUse { by, .. } => {
-            Problem::caused(Code::ImageInUse, error).remedied_by(format!("stockade kill {by}"))
+            let remedy = match by.strip_prefix("snapshot ") {
+                Some(snapshot) => format!("stockade snapshots --remove {snapshot}"),
+                None => format!("stockade kill {by}"),
+            };
+            Problem::caused(Code::ImageInUse, error).remedied_by(remedy)
         }
     }
 }
