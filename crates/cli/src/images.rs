@@ -9,8 +9,7 @@ use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_image::{Image, Reference, Start};
 use stockade_plan::image_root;
 
-use crate::problem::caused;
-use crate::run::shell_word;
+use crate::problem::{caused, shell_word};
 
 /// The image of a run.
 #[derive(Debug)]

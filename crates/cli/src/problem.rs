@@ -136,6 +136,15 @@ impl Failure {
     }
 }
 
+/// Quotes a word for a shell.
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// Prints a problem as text.
 pub fn print_problem(problem: &Problem) {
     let Problem { code, message, cause, remediation, .. } = problem;

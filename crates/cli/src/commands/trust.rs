@@ -107,5 +107,5 @@ fn ask(question: &str) -> Result<(), Problem> {
 
 /// Quotes a word for a shell.
 fn shell_word(word: &str) -> String {
-    crate::run::shell_word(word)
+    crate::problem::shell_word(word)
 }

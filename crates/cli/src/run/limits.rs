@@ -9,7 +9,7 @@ use stockade_jail::{self as jail, Jail, Wall, Watch, watch};
 use stockade_plan::limits::WatchedLimits;
 
 use crate::args::Run;
-use crate::problem::caused;
+use crate::problem::{caused, shell_word};
 
 /// How often memory is measured if no control group enforces the limit.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
@@ -22,15 +22,6 @@ const RESERVED_BYTES: u64 = 512 << 20;
 fn own_command() -> String {
     let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
     std::iter::once("stockade".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-/// Quotes a word for a shell.
-pub(crate) fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// The limits of a run that Stockade itself enforces.

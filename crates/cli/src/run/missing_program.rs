@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use stockade_core::access::SYSTEM;
 use stockade_plan::environment::PATH;
 
-use super::limits::shell_word;
+use crate::problem::shell_word;
 
 /// The most files that are followed.
 const MAX_FILES: usize = 32;

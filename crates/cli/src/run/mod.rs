@@ -27,7 +27,7 @@ use stockade_plan::HostPaths;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
-pub(crate) use limits::{shell_word, wall_remedy};
+pub(crate) use limits::wall_remedy;
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
