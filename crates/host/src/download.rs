@@ -123,7 +123,7 @@ fn download(request: &Request, credentials: &Credentials) -> Result<(), Problem>
     let done = runtime.block_on(async {
         let download =
             stockade_registry::download(request, credentials, trust, Times::default(), &|event| {
-                report(&event)
+                report(&event);
             });
         tokio::select! {
             done = download => done.map_err(|error| stockade_registry::problem(&error)),
