@@ -17,6 +17,9 @@ use self::search::Entry;
 use crate::beneath::{self, Dir, Stat};
 use crate::path::RelativePath;
 
+/// The directory of the copies of the host's system directories.
+pub const BASES: &str = "bases";
+
 /// How often a directory is searched that other processes create at the same time.
 const MAX_ATTEMPTS: u32 = 8;
 /// The permission bits with which others can change a directory.
@@ -229,6 +232,11 @@ impl DataDir {
     /// The directory of unpacked images.
     pub fn images(&self) -> Result<Dir, Error> {
         self.subdirectory("images")
+    }
+
+    /// The directory of the copies of the host's system directories.
+    pub fn bases(&self) -> Result<Dir, Error> {
+        self.subdirectory(BASES)
     }
 
     /// The directory of the records of trusted project files.

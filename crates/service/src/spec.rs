@@ -168,6 +168,7 @@ fn specification(
 ) -> Result<SandboxSpec> {
     Ok(SandboxSpec {
         root: root(request)?,
+        private_base: request.private_base == Some(true),
         workspace: request.workspace.clone(),
         mounts: request.mounts.clone(),
         environment: request.environment.clone(),

@@ -126,6 +126,10 @@ Example:
 pub const PRUNE: &str = "\
 Example:
   stockade prune";
+pub const BASE: &str = "\
+Example:
+  stockade base
+  stockade base --renew";
 pub const TOOL: &str = "\
 Example:
   stockade tool ls";
@@ -262,7 +266,10 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Agents and snippets", &["tool", "snippet", "mcp"]),
-    ("Stockade itself", &["doctor", "df", "explain", "serve", "completions", "man", "help"]),
+    (
+        "Stockade itself",
+        &["doctor", "df", "base", "explain", "serve", "completions", "man", "help"],
+    ),
 ];
 
 /// The environment variables in the help of the whole program.

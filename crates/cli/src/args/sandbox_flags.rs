@@ -37,6 +37,11 @@ pub struct SandboxFlags {
     /// host's programs; a path starts with ./ or / or exists
     #[arg(long, value_name = "NAME|DIR|TAR")]
     pub image: Option<PathBuf>,
+    /// Take the system directories from a copy instead of from the host's own files, so that a fault
+    /// of the kernel cannot reach these through them. The first time this copies gigabytes: see
+    /// `stockade base`
+    #[arg(long)]
+    pub private_base: bool,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,

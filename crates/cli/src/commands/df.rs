@@ -11,11 +11,12 @@ use crate::data_dir::{data_path, find_data_dir};
 use crate::problem::{Failure, caused};
 
 /// The parts of a data directory.
-const PARTS: [(&str, &str); 10] = [
+const PARTS: [(&str, &str); 11] = [
     ("bundles", "changes that wait for a decision"),
     ("views", "changes of runs that have not ended"),
     ("runtime", "files of persistent sandboxes"),
     ("images", "unpacked images"),
+    ("bases", "copies of the system directories"),
     ("histories", "what sandboxes have offered in bundles"),
     ("journals", "apply operations"),
     ("undo", "what apply operations have replaced"),

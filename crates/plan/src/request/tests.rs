@@ -49,6 +49,7 @@ impl Scene {
 
     fn one_shot(&self, request: Request) -> JailSpec {
         let once = OneShotInput {
+            base: None,
             identity: Identity::for_caller().unwrap(),
             view: &View::Overlay(self.path("data/view")),
             payload: Payload::Program(vec![CString::from(c"true")]),

@@ -292,8 +292,11 @@ impl Keeper {
 /// Whether a jail of the pool can serve this request.
 fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) -> bool {
     let SandboxSpec { root, workspace, mounts, user, limits, access, network, .. } = spec;
+    // The jails of the pool have the host's own files.
+    let has_own_files = spec.private_base;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
+        && !has_own_files
         && layers.is_none()
         && workspace.is_none()
         && mounts.is_empty()
@@ -342,6 +345,7 @@ mod tests {
         let workspace = Workspace { host: "/a".into(), inside: "/b".into() };
         assert!(!with(&|spec| spec.workspace = Some(workspace.clone())));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
+        assert!(!with(&|spec| spec.private_base = true));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));
         assert!(!with(&|spec| spec.network = Some(Policy::default())));

@@ -15,6 +15,7 @@ use super::{secret, show};
 use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
+use crate::base;
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::{Failure, caused};
@@ -27,6 +28,7 @@ use crate::secrets;
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
     let (request, profile, values) = request(arguments)?;
+    base::prepare(&request)?;
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
         give_values(&remote, made, values).await
@@ -59,6 +61,7 @@ pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.create.json, arguments.create.server_mode);
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
     let (sandbox, profile, values) = request(arguments.create)?;
+    base::prepare(&sandbox)?;
     let request = stockade_api::Restore { snapshot_id, sandbox };
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.restore(&remote.idempotent(), request).await?;
@@ -150,6 +153,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             Root::Image(name) => Some(name.clone()),
             Root::Host | Root::Snapshot(_) => None,
         },
+        private_base: requested.private_base.then_some(true),
         workspace,
         project,
         mounts: requested.mounts,
