@@ -4,8 +4,6 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use stockade_bundle::data::DataDir;
-
 use super::*;
 
 struct Host {

@@ -72,7 +72,7 @@ impl Scene {
             identity: Identity::for_caller().unwrap(),
             directory: &self.path("box"),
             origin: Origin::New,
-            programs: &mut Programs::new(self.path("data/skeleton")),
+            programs: &mut Programs::new(self.path("data/skeleton"), self.path("data")),
             group: Group::default(),
             listener: File::open(self.path("data")).unwrap().into(),
             descriptors: 1024,
