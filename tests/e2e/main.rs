@@ -45,6 +45,7 @@ mod network;
 mod no_network;
 mod output;
 mod persistent;
+mod private_base;
 mod profiles;
 mod programs;
 mod projects;

@@ -122,6 +122,9 @@ pub(crate) struct BenchOptions {
     /// The image that `docker run` starts
     #[arg(long, value_name = "NAME", default_value = "busybox")]
     pub(crate) docker_image: String,
+    /// Also start with `--private-base`, whose copy of the system is made first
+    #[arg(long)]
+    pub(crate) private_base: bool,
 }
 
 impl BenchOptions {

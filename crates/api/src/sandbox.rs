@@ -24,6 +24,10 @@ pub struct CreateSandbox {
     /// the root of a system, or the name of an image if the runtime has images; the host's own
     /// programs when absent.
     pub image: Option<String>,
+    /// Whether the system directories come from a copy, so that the sandbox and the host share no
+    /// file; the setting of the server when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private_base: Option<bool>,
     /// A host directory that the sandbox sees copy-on-write.
     pub workspace: Option<Workspace>,
     /// Host files and directories that are bind-mounted.

@@ -17,6 +17,9 @@ use self::search::Entry;
 use crate::beneath::{self, Dir, Stat};
 use crate::path::RelativePath;
 
+/// The directory of the copies of the host's system directories.
+pub const BASES: &str = "bases";
+
 /// How often a directory is searched that other processes create at the same time.
 const MAX_ATTEMPTS: u32 = 8;
 /// The permission bits with which others can change a directory.
@@ -249,6 +252,11 @@ impl DataDir {
     /// The directory of the volumes of all owners.
     pub fn volumes(&self) -> Result<Dir, Error> {
         self.subdirectory("volumes")
+    }
+
+    /// The directory of the copies of the host's system directories.
+    pub fn bases(&self) -> Result<Dir, Error> {
+        self.subdirectory(BASES)
     }
 
     /// The directory of the records of trusted project files.

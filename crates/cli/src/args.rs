@@ -264,6 +264,9 @@ pub enum Command {
     /// Show where the data directory is and how much disk space its parts use
     #[command(after_help = examples::DF)]
     Df(Df),
+    /// Make, renew or remove the copy of the system directories that `--private-base` uses
+    #[command(after_help = examples::BASE)]
+    Base(Base),
     /// Explain an error code, or list all
     #[command(after_help = examples::EXPLAIN)]
     Explain(Explain),
@@ -283,6 +286,20 @@ pub struct Completions {
 
 #[derive(Debug, Args)]
 pub struct Df {}
+
+#[derive(Debug, Args)]
+pub struct Base {
+    /// Make the copy again, for a change that was not noticed: a file of the system that was
+    /// overwritten in place, without a package
+    #[arg(long)]
+    pub renew: bool,
+    /// Remove all copies that no sandbox uses
+    #[arg(long, conflicts_with = "renew")]
+    pub rm: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Debug, Args)]
 pub struct Explain {
@@ -570,6 +587,7 @@ impl Command {
             | Self::Collect(Collect { json, .. })
             | Self::Kill(Kill { json, .. })
             | Self::Prune(Prune { json, .. })
+            | Self::Base(Base { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Secret(secret) => secret.what.wants_json(),
             Self::Volume(volume) => volume.wants_json(),

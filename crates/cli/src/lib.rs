@@ -13,6 +13,7 @@ macro_rules! eprint_line {
 
 #[expect(missing_docs, reason = "the help of each argument is its documentation")]
 pub mod args;
+mod base;
 pub mod commands;
 mod commits;
 pub mod data_dir;

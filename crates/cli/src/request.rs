@@ -33,6 +33,8 @@ pub(crate) struct SandboxRequest {
     /// The root file system: the host's programs, a directory or tar archive by its absolute
     /// path, or an image by its name.
     pub(crate) root: Root,
+    /// Whether the system directories come from a copy.
+    pub(crate) private_base: bool,
     pub(crate) mounts: Vec<HostMount>,
     pub(crate) volumes: Vec<VolumeMount>,
     pub(crate) caches: Vec<CacheMount>,
@@ -88,6 +90,7 @@ impl SandboxRequest {
         mounts.extend(tools.mounts);
         Ok(Self {
             root: flags.image.as_deref().map_or(Root::Host, |image| root(image, current)),
+            private_base: flags.private_base,
             mounts,
             volumes,
             caches,

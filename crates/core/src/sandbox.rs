@@ -19,6 +19,10 @@ use crate::network::Policy;
 pub struct SandboxSpec {
     /// The initial content of its file system.
     pub root: Root,
+    /// Whether the system directories with [`Root::Host`] come from a copy, so that the sandbox and
+    /// the host share no file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub private_base: bool,
     /// A host directory that the sandbox sees copy-on-write.
     pub workspace: Option<Workspace>,
     /// Host directories and files that are bind-mounted.

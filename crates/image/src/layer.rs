@@ -15,6 +15,8 @@ pub(crate) mod decompress;
 pub(crate) mod entries;
 pub(crate) mod merged;
 #[cfg(test)]
+mod replaced_tests;
+#[cfg(test)]
 mod tests;
 mod tree;
 

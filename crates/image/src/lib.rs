@@ -8,8 +8,11 @@
 //! The documents of an image (manifest, index, configuration) are read by types of this crate: they
 //! accept the `null` and the missing members that older tools write.
 //!
-//! Reading order: `reference`, `document`, `store`, `layer`, `import`.
+//! The [`base`] is no image but takes the place of one: the copy of the host's own programs.
+//!
+//! Reading order: `reference`, `document`, `store`, `layer`, `import`; `base`.
 
+pub mod base;
 mod digest;
 mod document;
 mod export;

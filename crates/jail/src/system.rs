@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::spec::{Access, HostTree, Mount, Owners, Source};
 
 /// Directories of programs and libraries. On a system with merged `/usr` most are links.
-const PROGRAMS: [&str; 8] =
+pub const PROGRAMS: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
 /// The user of the command, for `/etc/passwd` and similar files.

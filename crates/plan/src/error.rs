@@ -51,6 +51,12 @@ pub enum Error {
     /// The configuration of an image cannot be used.
     #[error(transparent)]
     ImageProcess(Box<stockade_image::InvalidProcess>),
+    /// There is no private base.
+    #[error("cannot use the private base")]
+    Base(#[source] Box<crate::private_base::Error>),
+    /// The root is a directory of the host, whose files are the host's own.
+    #[error("a private base is impossible with the root {}, whose files are the host's own", .0.display())]
+    HostRootFiles(PathBuf),
     /// The layers of a snapshot are missing.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),

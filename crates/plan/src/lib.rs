@@ -25,6 +25,7 @@ pub mod limits;
 mod one_shot;
 pub mod owners;
 mod persistent;
+pub mod private_base;
 mod programs;
 mod request;
 pub mod skeleton;

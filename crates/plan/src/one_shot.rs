@@ -21,6 +21,7 @@ use crate::account::account;
 use crate::authority_files::AuthorityFiles;
 use crate::error::Error;
 use crate::etc;
+use crate::private_base::{self, Base};
 use crate::request::{HOSTNAME, Parts, Request};
 
 /// Where git finds what it needs of the user's configuration: `GIT_CONFIG_SYSTEM`.
@@ -66,6 +67,8 @@ pub struct OneShotInput<'a> {
     pub git: Vec<u8>,
     /// Where copies of the host's `/etc` are made.
     pub etc: &'a Path,
+    /// The copy of the system directories, for a request that wants one.
+    pub base: Option<&'a Base>,
     /// The lock of the view, held as long as the jail lives.
     pub lock: OwnedFd,
 }
@@ -134,7 +137,8 @@ impl Request {
                 &account,
                 input.authorities,
                 has_host_programs,
-                (input.etc, &mut locks),
+                input.etc,
+                (input.base, &mut locks),
             )?,
         };
         mounts.push((GIT_CONFIGURATION.into(), Mount::File(input.git)));
@@ -225,7 +229,8 @@ impl Request {
         account: &Account,
         authorities: Option<AuthorityFiles<'_>>,
         has_host_programs: bool,
-        (directory, locks): (&Path, &mut Vec<OwnedFd>),
+        directory: &Path,
+        (base, locks): (Option<&Base>, &mut Vec<OwnedFd>),
     ) -> Result<Vec<(PathBuf, Mount)>, Error> {
         let failed = |source| Error::HostPath { path: "/usr".into(), source };
         let over_etc = match authorities.filter(|_| has_host_programs) {
@@ -235,6 +240,13 @@ impl Request {
         let mut mounts = Vec::new();
         if has_host_programs {
             mounts = system::programs().map_err(failed)?;
+            if self.private_base {
+                let missing = || Error::Base(Box::new(private_base::Error::Missing));
+                let (copies, lock) =
+                    private_base::replace(mounts, base.ok_or_else(missing)?).map_err(failed)?;
+                mounts = copies;
+                locks.push(lock);
+            }
             let copy = self.etc(account, directory, &over_etc)?;
             mounts.push(("/etc".into(), Mount::Tree(Source::Layer(copy.tree))));
             locks.push(copy.lock);

@@ -20,7 +20,7 @@ use stockade_jail::{
 
 use crate::error::Error;
 use crate::layers::{self, Origin};
-use crate::programs::Programs;
+use crate::programs::{Found, Programs};
 use crate::request::{HOSTNAME, Parts, Request};
 use crate::skeleton::GIT_CONFIGURATION;
 
@@ -70,23 +70,23 @@ impl Request {
         let PersistentInput { identity, directory, origin, bubblewrap, programs, .. } = input;
         let PersistentInput { group, listener, descriptors, .. } = input;
         let bubblewrap = bubblewrap.map(|program| with_log(program, self.own)).transpose()?;
+        let mut locks = Vec::new();
         let (lower, mut mounts, skeleton) = match self.root.take() {
             Some(root) => (root.real, Vec::new(), None),
             None => {
-                let found = programs.find(self.own);
-                let (skeleton, mounts) =
-                    found.map_err(|source| Error::HostPath { path: "/usr".into(), source })?;
+                let Found { skeleton, mounts, lock } =
+                    programs.find(self.own, self.private_base)?;
+                locks.extend(lock);
                 let name = skeleton.file_name().and_then(|name| name.to_str()).map(str::to_owned);
                 (skeleton, mounts, name)
             }
         };
         let is_image = skeleton.is_none();
         let mut below = Vec::new();
-        let mut locks = Vec::new();
         let is_of_store = self.image.is_some();
         if let Some(image) = self.image.take() {
             below = image.below;
-            locks = image.locks;
+            locks.extend(image.locks);
             // A bind mount would show its path on the host.
             mounts.extend(system::host_names(HOSTNAME));
             mounts.extend(image.directories);

@@ -2,15 +2,30 @@
 //! preparation of a jail outside, so in a burst of launches it is done once.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use stockade_bundle::data::DataDir;
 use stockade_core::sandbox::User;
 use stockade_jail::{HostTree, Mount, Source};
 
 use crate::account::account;
+use crate::error::Error;
+use crate::private_base;
 use crate::request::HOSTNAME;
 use crate::skeleton;
+
+/// What a sandbox sees of the system.
+#[derive(Debug)]
+pub struct Found {
+    /// The lower layer of its root.
+    pub skeleton: PathBuf,
+    /// The mounts above it.
+    pub mounts: Vec<(PathBuf, Mount)>,
+    /// What keeps the private base from being removed, if there is one.
+    pub lock: Option<OwnedFd>,
+}
 
 /// How long a lookup stays valid. If a file was replaced meanwhile, a launch that finds another
 /// file at its path fails.
@@ -21,6 +36,8 @@ const CACHE_TIME: Duration = Duration::from_secs(1);
 pub struct Programs {
     /// Where skeletons are made.
     directory: PathBuf,
+    /// The data directory, with the copies of the system directories.
+    data: PathBuf,
     /// One lookup for each user that owns a home directory.
     entries: Vec<Entry>,
     /// A skeleton differs from the previous one of the same user.
@@ -37,15 +54,30 @@ struct Entry {
 
 impl Programs {
     /// An empty cache; skeletons are made in `directory`.
-    pub const fn new(directory: PathBuf) -> Self {
-        Self { directory, entries: Vec::new(), changed: false }
+    pub const fn new(directory: PathBuf, data: PathBuf) -> Self {
+        Self { directory, data, entries: Vec::new(), changed: false }
     }
 
-    /// The lower layer of the root of a sandbox of this user, and the mounts above it.
+    /// What a sandbox of this user sees of the system. With `private`, the directories are those of
+    /// the private base, which must have been made.
     ///
     /// # Errors
-    /// The error of reading the host's system directories or of writing a skeleton.
-    pub fn find(&mut self, own: User) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
+    /// [`Error::HostPath`] where the host's system directories cannot be read or a skeleton cannot be
+    /// written, and [`Error::Base`].
+    pub fn find(&mut self, own: User, private: bool) -> Result<Found, Error> {
+        let failed = |source| Error::HostPath { path: "/usr".into(), source };
+        let (skeleton, mounts) = self.of_host(own).map_err(failed)?;
+        if !private {
+            return Ok(Found { skeleton, mounts, lock: None });
+        }
+        let refused = |error| Error::Base(Box::new(error));
+        let data = DataDir::open(&self.data).map_err(|error| refused(error.into()))?;
+        let base = private_base::current(&data).map_err(refused)?;
+        let (mounts, lock) = private_base::replace(mounts, &base).map_err(failed)?;
+        Ok(Found { skeleton, mounts, lock: Some(lock) })
+    }
+
+    fn of_host(&mut self, own: User) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
         let now = Instant::now();
         let last = self.entries.iter().position(|found| found.owner == own);
         let last = last.map(|index| self.entries.swap_remove(index));

@@ -24,7 +24,7 @@ use stockade_jail::{
 use crate::access;
 use crate::account::Users;
 use crate::error::Error;
-use crate::host_path::{HostPath, HostPaths};
+use crate::host_path::{HostPath, HostPaths, IMAGES};
 use crate::image_root::{self, ImageRoot};
 use crate::inside_path::{absolute, mount_point};
 use crate::limits::PROCESSES;
@@ -56,6 +56,8 @@ pub struct Request {
     locks: Vec<OwnedFd>,
     access_mounts: Option<AccessMounts>,
     pub(crate) network: Network,
+    /// Whether the system directories come from a copy.
+    pub(crate) private_base: bool,
     processes: u64,
     limits: Limits,
     landlock_optional: bool,
@@ -108,6 +110,12 @@ impl Request {
             (Root::Snapshot(snapshot), _) => return Err(Error::NoSnapshot(snapshot.clone())),
             (Root::Host | Root::Directory(_) | Root::Image(_), _) => None,
         };
+        if spec.private_base
+            && let Some((root, paths)) = root.as_ref().zip(paths.as_ref())
+            && !root.real.starts_with(paths.data().join(IMAGES))
+        {
+            return Err(Error::HostRootFiles(root.real.clone()));
+        }
         let mut request = Self {
             root,
             image,
@@ -118,6 +126,7 @@ impl Request {
             locks: Vec::new(),
             access_mounts: access::access_mounts(&spec.access, own)?,
             network: if spec.network.is_some() { Network::Egress } else { Network::Off },
+            private_base: spec.private_base,
             processes: spec.limits.processes.unwrap_or(PROCESSES),
             limits: spec.limits,
             landlock_optional: spec.best_effort.contains(&BestEffort::Landlock),

@@ -39,7 +39,7 @@ use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_image::Image;
 use stockade_jail::network::Listeners;
-use stockade_plan::image_root;
+use stockade_plan::{image_root, private_base};
 use tokio::time::timeout;
 
 use self::call::{Client, Exchange, unexpected_answer};
@@ -50,7 +50,7 @@ use self::start::Starter;
 use self::stream::StreamPosition;
 use super::bubblewrap::Launcher;
 use super::directory::Directory;
-use super::failure::{RequestedName, image_error};
+use super::failure::{RequestedName, base_error, image_error};
 use super::input_file;
 use super::wire::{
     Action, Answer, CommandHead, CommandStrings, Failure, Metrics, Request, TargetHead,
@@ -114,6 +114,9 @@ impl Native {
             })
             .await;
         }
+        if spec.private_base && matches!(spec.root, Root::Host | Root::Snapshot(_)) {
+            self.make_base().await?;
+        }
         let archive = match &spec.root {
             Root::Directory(path) if path.is_file() => path.clone(),
             _ => return Ok(spec),
@@ -123,6 +126,16 @@ impl Native {
             stockade_plan::image::directory(&archive, &data).map_err(image_error)
         });
         Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
+    }
+
+    /// Makes the private base of the present state of the host, unless it exists.
+    async fn make_base(&self) -> Result<()> {
+        let client = self.0.clone();
+        files::blocking(move || {
+            let data = open_data(&client)?;
+            private_base::ensure(&data, &mut |_| {}).map(drop).map_err(|error| base_error(&error))
+        })
+        .await
     }
 
     /// The sandboxes of a data directory. The first request finds the keeper or starts one.
@@ -212,11 +225,15 @@ impl Native {
 /// What an image is needed for.
 const CREATE: RequestedName<'_> = RequestedName { operation: "create", sandbox: None, exec: None };
 
-/// The image of a name in the store of the client's data directory.
-fn find_image(client: &Client, name: &str) -> Result<Image> {
+fn open_data(client: &Client) -> Result<DataDir> {
     let failed =
         |error: io::Error| Error::Host { path: "the data directory".to_owned(), source: error };
-    let data = DataDir::open(client.data()).map_err(|error| failed(io::Error::other(error)))?;
+    DataDir::open(client.data()).map_err(|error| failed(io::Error::other(error)))
+}
+
+/// The image of a name in the store of the client's data directory.
+fn find_image(client: &Client, name: &str) -> Result<Image> {
+    let data = open_data(client)?;
     image_root::find(name, &data).map_err(|error| Failure::from(error).into_error(&CREATE))
 }
 
@@ -292,6 +309,8 @@ impl Runtime for Native {
                     }) if attempts > 0 && !matches!(spec.root, Root::Image(_)) => {
                         without_overlay = Some((below, reason));
                     }
+                    // The host has changed since the base was made.
+                    Answer::Failed(Failure::NoBase) if attempts > 0 => self.make_base().await?,
                     head => return status(head),
                 },
             }

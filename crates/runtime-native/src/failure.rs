@@ -5,9 +5,14 @@ use std::io;
 
 use stockade_core::{ExecId, SandboxId};
 
+use stockade_plan::private_base::Error as BaseError;
+
 use super::keeper::STARTER;
 use super::wire::Failure;
 use stockade_runtime::{Capability, Error};
+
+/// The text by which the service knows a full disk.
+const NO_SPACE: &str = "No space left on device";
 
 /// What a client requested.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +42,7 @@ impl Failure {
                 Error::NoImage { image, remedy }
             }
             Self::Image(what) => Error::Image(what),
+            Self::NoBase => base_error(&BaseError::Missing),
             Self::Conflict(what) => Error::Conflict(what),
             Self::WrongState(state) => sandbox.map_or_else(misplaced, |id| Error::WrongState {
                 id,
@@ -139,9 +145,12 @@ impl From<stockade_plan::Error> for Failure {
                 stockade_plan::VolumeError::Data(_) => Self::Exhausted(error.to_string()),
                 _ => Self::Invalid(error.to_string()),
             },
+            Plan::Base(error) if matches!(*error, BaseError::Missing) => Self::NoBase,
+            Plan::Base(error) => Self::from(base_error(&error)),
             Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
             Plan::NotDirectory(_)
             | Plan::ImageName(_)
+            | Plan::HostRootFiles(_)
             | Plan::NotAbsolute(_)
             | Plan::Reserved(_)
             | Plan::MissingInWorkspace(_)
@@ -159,6 +168,15 @@ impl From<stockade_plan::Error> for Failure {
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// The error of a private base that cannot be made or used.
+pub(crate) fn base_error(error: &BaseError) -> Error {
+    let text = with_causes(error);
+    if error.is_full() && !text.contains(NO_SPACE) {
+        return Error::Exhausted(format!("{text}: {NO_SPACE}"));
+    }
+    Error::Exhausted(text)
 }
 
 /// The error for an image that cannot be used.

@@ -373,6 +373,8 @@ pub enum Failure {
     NoImage(String),
     /// See [`Error::Image`](stockade_runtime::Error::Image).
     Image(String),
+    /// There is no private base of the present state of the host; the client makes it.
+    NoBase,
     /// See [`Error::Conflict`](stockade_runtime::Error::Conflict).
     Conflict(String),
     /// See [`Error::WrongState`](stockade_runtime::Error::WrongState); the client knows its

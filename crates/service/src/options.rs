@@ -26,6 +26,9 @@ pub struct Options {
     pub home: Option<Home>,
     /// The program of the egress process; without it no sandbox has a network.
     pub egress: Option<Program>,
+    /// Whether a sandbox whose request does not say so gets its system directories from a copy
+    /// instead of from the host's own files ([`Options::for_exposed_server`]).
+    pub private_base: bool,
     /// How often a watcher checks its sandbox (FireFlow: every 10 s).
     pub watch_interval: Duration,
     /// How long a runtime may take for one change to a sandbox, and how long a change may wait for
@@ -47,6 +50,7 @@ impl Default for Options {
             quotas: Quotas::default(),
             home: None,
             egress: None,
+            private_base: false,
             watch_interval: Duration::from_secs(10),
             deadline: Duration::from_secs(5 * 60),
             queue_concurrency: 30,
@@ -56,6 +60,13 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The options of a server that listens beyond loopback: others than the owner of this host
+    /// decide what runs, so no sandbox gets the host's own files, unless its request says so.
+    #[must_use]
+    pub fn for_exposed_server(self) -> Self {
+        Self { private_base: true, ..self }
+    }
+
     /// The defaults, with the values of FireFlow's variables. The caller passes the lookup
     /// function, since it knows whose environment applies.
     ///

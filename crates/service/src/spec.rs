@@ -188,6 +188,7 @@ fn specification(
     }
     Ok(SandboxSpec {
         root: root(request)?,
+        private_base: request.private_base == Some(true),
         workspace: request.workspace.clone(),
         mounts: request.mounts.clone(),
         volumes: request.volumes.iter().map(|volume| volume.of(owner)).collect(),

@@ -12,6 +12,8 @@ use crate::workspace::{is_installed, output};
 
 /// The contender that has a goal: a run as a user starts it.
 pub(super) const RUN: &str = "stockade run";
+/// The same with a copy of the system directories.
+const PRIVATE_BASE: &str = "stockade run --private-base";
 
 /// One command that is started repeatedly.
 #[derive(Debug)]
@@ -109,6 +111,20 @@ impl Scene {
             self.stockade(RUN, &["run", "--", "true"]),
         ];
         let mut skipped = Vec::new();
+        if options.private_base {
+            let copied = output(self.stockade("base", &["base"]).command().stderr(Stdio::piped()));
+            match copied {
+                Ok(_) => {
+                    contenders.push(self.stockade(
+                        PRIVATE_BASE,
+                        &["run", "--discard", "--private-base", "--", "true"],
+                    ))
+                }
+                Err(error) => {
+                    skipped.push(Skipped { name: PRIVATE_BASE, reason: format!("{error:#}") });
+                }
+            }
+        }
         for (name, peer) in [("bwrap", bwrap()), ("docker run", docker(&options.docker_image))] {
             match peer {
                 Ok(contender) => contenders.push(contender),

@@ -158,6 +158,10 @@ Example:
 pub const PRUNE: &str = "\
 Example:
   stockade prune";
+pub const BASE: &str = "\
+Example:
+  stockade base
+  stockade base --renew";
 pub const TOOL: &str = "\
 Example:
   stockade tool ls";
@@ -331,7 +335,10 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Agents and snippets", &["tool", "snippet", "mcp"]),
-    ("Stockade itself", &["doctor", "df", "explain", "serve", "completions", "man", "help"]),
+    (
+        "Stockade itself",
+        &["doctor", "df", "base", "explain", "serve", "completions", "man", "help"],
+    ),
 ];
 
 /// The environment variables in the help of the whole program.

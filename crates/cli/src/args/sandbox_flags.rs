@@ -46,6 +46,11 @@ pub struct SandboxFlags {
     /// When the image is downloaded: `missing` (the default), `always` or `never`
     #[arg(long, value_name = "WHEN", value_enum, requires = "image", hide_possible_values = true)]
     pub pull: Option<PullPolicy>,
+    /// Take the system directories from a copy instead of from the host's own files, so that a fault
+    /// of the kernel cannot reach these through them. The first time this copies gigabytes: see
+    /// `stockade base`
+    #[arg(long)]
+    pub private_base: bool,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,

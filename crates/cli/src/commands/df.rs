@@ -12,7 +12,7 @@ use crate::problem::{Failure, caused};
 use crate::table::size;
 
 /// The parts of a data directory.
-const PARTS: [(&str, &str); 14] = [
+const PARTS: [(&str, &str); 15] = [
     ("bundles", "changes that wait for a decision"),
     ("views", "changes of runs that have not ended"),
     ("runtime", "files of persistent sandboxes"),
@@ -21,6 +21,7 @@ const PARTS: [(&str, &str); 14] = [
     ("images", "unpacked images"),
     ("volumes", "named volumes and caches"),
     ("downloads", "images that are being downloaded"),
+    ("bases", "copies of the system directories"),
     ("histories", "what sandboxes have offered in bundles"),
     ("journals", "apply operations"),
     ("undo", "what apply operations have replaced"),

@@ -57,6 +57,11 @@ fn text(diagnosis: &Diagnosis) -> String {
         lines.push(format!("  {mark} {:<13} {}", proof.name, proof.detail));
         lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
     }
+    lines.push(String::new());
+    lines.push("files that sandboxes share, as inodes and in memory:".to_owned());
+    for part in &diagnosis.shared {
+        lines.push(format!("  with {:<6} {:<12} {}", part.with, part.what, part.detail));
+    }
     lines.extend(diagnosis.notes.iter().map(|note| format!("note: {note}")));
     lines.push(String::new());
     lines.push(if diagnosis.all_walls_work() {

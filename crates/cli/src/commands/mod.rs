@@ -1,6 +1,7 @@
 //! One file for each command: its output and its exit codes.
 
 mod apply;
+mod base;
 mod branch;
 mod bundles;
 mod commits;
@@ -44,6 +45,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Df(arguments) => df::run(&arguments),
         Command::Volume(arguments) => volume::run(&arguments),
         Command::Cache(arguments) => volume::cache::run(&arguments),
+        Command::Base(arguments) => base::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Create(arguments) => sandbox::create::run(*arguments),
         Command::Restore(arguments) => sandbox::create::restore(*arguments),

@@ -33,7 +33,7 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Prints a message about what was done.
-pub(super) fn notify(text: &str) {
+pub(crate) fn notify(text: &str) {
     eprint_line!("stockade: {text}");
 }
 

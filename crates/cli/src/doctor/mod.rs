@@ -3,6 +3,7 @@
 //! enforce it.
 
 mod inside;
+mod shared;
 
 use std::path::Path;
 
@@ -70,6 +71,8 @@ pub(crate) struct Diagnosis {
     pub(crate) policy: Option<PolicyProof>,
     pub(crate) limits: Vec<LimitProof>,
     pub(crate) runtimes: Vec<RuntimeProof>,
+    /// What sandboxes share with the host and with each other.
+    pub(crate) shared: Vec<shared::SharedPart>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -136,6 +139,7 @@ impl Diagnosis {
             "systemCalls": { "refused": refused_calls() },
             "limits": limits,
             "runtimes": runtimes,
+            "shared": self.shared.iter().map(shared::SharedPart::to_json).collect::<Vec<_>>(),
             "notes": self.notes,
         })
     }
@@ -166,11 +170,13 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         }
     };
     let uname = rustix::system::uname();
+    let data = crate::data_dir::data_path()?;
     let mut diagnosis = Diagnosis {
         kernel: uname.release().to_string_lossy().into_owned(),
         user: rustix::process::getuid().as_raw(),
         identity: described,
-        data: crate::data_dir::data_path()?,
+        shared: shared::parts(&data),
+        data,
         view: None,
         walls: Vec::new(),
         policy: None,

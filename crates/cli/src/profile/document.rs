@@ -60,6 +60,8 @@ pub(crate) struct Values {
     pub(crate) tools: Vec<Tool>,
     /// As for `--cache`.
     pub(crate) caches: Vec<String>,
+    /// As for `--private-base`.
+    pub(crate) private_base: bool,
     pub(crate) limits: LimitValues,
 }
 
@@ -78,8 +80,18 @@ pub(crate) struct LimitValues {
 
 const KEYS: [&str; 3] = ["default", "profile", "registries"];
 const REGISTRY_KEYS: [&str; 2] = ["insecure", "mirrors"];
-const PROFILE_KEYS: [&str; 9] =
-    ["allow", "cache", "env", "hide", "limits", "mount", "secret", "tools", "volume"];
+const PROFILE_KEYS: [&str; 10] = [
+    "allow",
+    "cache",
+    "env",
+    "hide",
+    "limits",
+    "mount",
+    "privateBase",
+    "secret",
+    "tools",
+    "volume",
+];
 const LIMIT_KEYS: [&str; 6] = ["cpus", "disk", "memory", "output", "pids", "timeout"];
 
 impl Document {
@@ -180,6 +192,10 @@ fn profile(table: &Table, at: &str) -> Result<Values, Invalid> {
         }
         _ => texts("env")?,
     };
+    if let Some(private) = table.get("privateBase") {
+        values.private_base =
+            private.as_bool().ok_or_else(|| format!("{at}.privateBase is not true or false"))?;
+    }
     if let Some(limits) = table.get("limits") {
         let at = format!("{at}.limits");
         values.limits = limit_values(table_of(limits, &at)?, &at)?;
@@ -284,6 +300,7 @@ mod tests {
             timeout = "none"
             [profile.other]
             env = ["TERM", "A=b"]
+            privateBase = true
             [registries]
             insecure = ["lab:5000"]
             mirrors = { "docker.io" = ["mirror:80", "https://m.example"] }
@@ -303,6 +320,7 @@ mod tests {
         assert_eq!(work.limits.pids, Some(OrNone(Some(500))));
         assert_eq!(work.limits.timeout, Some(OrNone(None)));
         assert_eq!(document.profiles["other"].environment, ["TERM", "A=b"]);
+        assert_eq!((work.private_base, document.profiles["other"].private_base), (false, true));
         assert!(Document::parse(b"").unwrap().profiles.is_empty());
     }
 
@@ -323,6 +341,7 @@ mod tests {
             ("[profile.a]\nvolume = ['data']", "profile.a.volume"),
             ("[profile.a]\nmount = '/a:/b'", "not a list"),
             ("[profile.a]\nenv = { 'A=B' = 'x' }", "not the name of a variable"),
+            ("[profile.a]\nprivateBase = 'yes'", "not true or false"),
             ("[profile.none]", "`none` cannot be"),
             ("profile = 1", "not a table"),
             ("default = \"a\\u0000\"", "NUL"),

@@ -210,6 +210,7 @@ impl Profile {
                 flags.access.extend(["allow:readwrite:/", "allow:execute:/"].map(str::to_owned));
             }
         }
+        flags.private_base |= self.values.private_base;
         flags.memory = flags.memory.or(limits.memory);
         flags.cpus = flags.cpus.or(limits.cpus);
         flags.pids = flags.pids.or(limits.pids);

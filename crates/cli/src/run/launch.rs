@@ -23,6 +23,7 @@ use stockade_jail::{
     Teardown, Wall,
 };
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
+use stockade_plan::private_base::Base;
 use stockade_plan::{
     self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users, owners,
 };
@@ -93,6 +94,8 @@ pub(super) struct LaunchSpec<'a> {
     pub(super) command: &'a [OsString],
     /// The image of the store that is its root, if one is.
     pub(super) image: Option<&'a Image>,
+    /// The copy of the system directories, if the request wants one.
+    pub(super) base: Option<&'a Base>,
     /// Whether the command has a terminal.
     pub(super) tty: bool,
     /// Whether the project is copied instead of shown through an overlay.
@@ -317,6 +320,7 @@ fn jail_spec(
     let etc = data.path().join("etc");
     let once = OneShotInput {
         etc: &etc,
+        base: wanted.base,
         git: wanted.project.git_configuration(),
         identity,
         view: shown,

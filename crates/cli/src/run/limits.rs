@@ -62,6 +62,10 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
         Error::NoImage(_) | Error::ImageName(_) | Error::Image(_) | Error::ImageProcess(_) => {
             crate::images::problem(error)
         }
+        Error::Base(error) => crate::base::problem(error),
+        Error::HostRootFiles(_) => caused(Code::InvalidInput, error).remedied_by(
+            "use `--image` with an image of the store or a tar archive, or omit `--private-base`",
+        ),
         _ => caused(Code::InvalidInput, error),
     }
 }

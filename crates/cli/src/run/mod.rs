@@ -32,6 +32,7 @@ pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::{Run, View};
+use crate::base;
 use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
@@ -92,6 +93,8 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     };
     let command = images::command(start, arguments.entrypoint.as_deref(), &arguments.command)?;
     let spec = &requested;
+    // Before anything else is started: the first time this takes long.
+    let base = base::of_run(spec, &data)?;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
     let limit = network::connection_limit(arguments, spec)?;
@@ -107,6 +110,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         project: &project,
         spec,
         command: &command,
+        base: base.as_ref(),
         image: image.as_ref().map(|image| &image.image),
         tty: arguments.tty,
         copied: arguments.view == View::Copy,
@@ -187,6 +191,7 @@ pub(crate) fn request(
     })?;
     Ok(SandboxSpec {
         root,
+        private_base: requested.private_base,
         workspace: Some(workspace),
         mounts: requested.mounts,
         volumes: requested.volumes.iter().map(|volume| volume.of(&owner)).collect(),

@@ -76,6 +76,7 @@ pub(crate) fn probe(
         spec: &spec,
         command: &["true".into()],
         image: None,
+        base: None,
         tty: false,
         copied: false,
         secrets: &[],

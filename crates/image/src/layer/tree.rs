@@ -508,8 +508,10 @@ impl<'a> Unpacking<'a> {
                     })?;
                 continue;
             };
-            // A later entry may have replaced it.
-            if self.to.stat(&at)?.is_some_and(|stat| stat.kind == FileKind::Directory) {
+            // A later entry may have replaced it, or a directory above it by a link.
+            if self.to.exists(&at)?
+                && self.to.stat(&at)?.is_some_and(|stat| stat.kind == FileKind::Directory)
+            {
                 self.to.set_times(&at, None, *modified)?;
                 self.to.chmod(&at, *mode)?;
             }

@@ -49,6 +49,7 @@ impl Scene {
 
     fn one_shot(&self, request: Request) -> JailSpec {
         let once = OneShotInput {
+            base: None,
             identity: Identity::for_caller().unwrap(),
             view: &View::Overlay(self.path("data/view")),
             payload: Payload::Program(vec![CString::from(c"true")]),
@@ -72,7 +73,7 @@ impl Scene {
             directory: &self.path("box"),
             origin: Origin::New,
             bubblewrap: None,
-            programs: &mut Programs::new(self.path("data/skeleton")),
+            programs: &mut Programs::new(self.path("data/skeleton"), self.path("data")),
             group: Group::default(),
             listener: File::open(self.path("data")).unwrap().into(),
             descriptors: 1024,

@@ -308,6 +308,7 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
     // Each field is named, so that a new one is not forgotten: a jail of the pool would ignore it.
     let SandboxSpec {
         root,
+        private_base,
         workspace,
         mounts,
         volumes,
@@ -322,8 +323,11 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         labels: _,
         lease: _,
     } = spec;
+    // The jails of the pool have the host's own files.
+    let has_own_files = *private_base;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
+        && !has_own_files
         && layers.is_none()
         && workspace.is_none()
         && mounts.is_empty()
@@ -389,6 +393,7 @@ mod tests {
         let cache = CacheMount { owner, name, project: None, inside: None };
         assert!(!with(&|spec| spec.caches = vec![cache.clone()]));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
+        assert!(!with(&|spec| spec.private_base = true));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));
         assert!(!with(&|spec| spec.network = Some(Policy::default())));

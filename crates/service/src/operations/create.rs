@@ -32,6 +32,7 @@ pub(crate) async fn create(
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
+    super::snapshot::inherit_base(service, caller, &mut request).await?;
     spec::check(&request)?;
     let is_known = operation::is_known(&service.engine, caller).await?;
     let runtime = match is_known {
@@ -136,6 +137,11 @@ fn new_row(
     let ttl = spec::ttl(request.expiry, inner.options.default_ttl)?;
     // From here on a change of the default has no effect.
     request.expiry = ttl.map_or(Expiry::Never, |ttl| Expiry::Seconds(ttl.as_secs_f64()));
+    // A directory of the host as root cannot be private, and says itself what it shares.
+    let is_path = request.image.as_deref().is_some_and(|image| image.starts_with('/'));
+    if inner.options.private_base && !is_path {
+        request.private_base.get_or_insert(true);
+    }
     let idle = request.idle_timeout_seconds.map(spec::duration).transpose()?;
     let now = now_ms();
     let ms = |length: std::time::Duration| i64::try_from(length.as_millis()).unwrap_or(i64::MAX);

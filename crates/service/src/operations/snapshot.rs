@@ -221,6 +221,24 @@ pub(crate) async fn perform_removal(
     Ok(())
 }
 
+/// A sandbox from a snapshot has a private base if the origin has one, unless the request says
+/// otherwise.
+pub(crate) async fn inherit_base(
+    service: &Service,
+    caller: &Caller,
+    request: &mut CreateSandbox,
+) -> Result<()> {
+    let Some(snapshot) = spec::snapshot(request).filter(|_| request.private_base.is_none()) else {
+        return Ok(());
+    };
+    let store = &*service.inner.store;
+    let Ok(snapshot) = find_owned(store, &caller.owner, snapshot).await else { return Ok(()) };
+    if let Ok(origin) = OwnedSandbox::check(store, &caller.owner, &snapshot.sandbox_id).await {
+        request.private_base = origin.request.private_base;
+    }
+    Ok(())
+}
+
 /// If a sandbox starts from a snapshot and names no workspace, uses the workspace and working
 /// directory of the snapshot's sandbox, because the changes in the snapshot are relative to that
 /// workspace.

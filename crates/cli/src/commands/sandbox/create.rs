@@ -17,6 +17,7 @@ use super::{secret, show};
 use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
+use crate::base;
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
@@ -34,6 +35,7 @@ const LAST_LINES: usize = 10;
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
     let Prepared { request, profile, values, script } = prepare(arguments)?;
+    base::prepare(&request)?;
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
         let made = give_values(&remote, made, values).await?;
@@ -74,6 +76,7 @@ pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
             .into());
     }
     let Prepared { request: sandbox, profile, values, .. } = prepare(arguments.create)?;
+    base::prepare(&sandbox)?;
     let request = stockade_api::Restore { snapshot_id, sandbox };
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.restore(&remote.idempotent(), request).await?;
@@ -253,6 +256,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             Root::Image(name) => Some(name.clone()),
             Root::Host | Root::Snapshot(_) => None,
         },
+        private_base: requested.private_base.then_some(true),
         workspace,
         project,
         mounts: requested.mounts,

@@ -11,6 +11,7 @@ use super::command_name::{find_command, is_operation, name};
 use super::many::{find_all, side_by_side};
 use super::{find, list_all, secret, show};
 use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes};
+use crate::base;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
 use crate::remote::{self, Remote};
@@ -272,6 +273,7 @@ pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
         let ids = found.map(|sandbox| sandbox.id).collect();
         Ok(kill_all(&remote, ids, arguments.discard).await)
     })?;
+    base::prune_former()?;
     report_ended(&[], &killed, failed, arguments.json)
 }
 
