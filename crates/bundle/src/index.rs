@@ -109,10 +109,10 @@ impl Index {
         }
         let count = number(&mut fields)?;
         for hash_bytes in HASH_BYTES {
-            let files = files.as_deref_mut().map(|files| {
+            if let Some(files) = files.as_deref_mut() {
                 files.clear();
-                files
-            });
+            }
+            let files = files.as_deref_mut();
             if let Ok(index) = Self::parse_entries(fields, (version, count), hash_bytes, files) {
                 return Ok(index);
             }

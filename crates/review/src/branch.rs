@@ -139,7 +139,7 @@ struct Git {
 }
 
 /// The content of a blob of the project's own repository; `None` where git does not have it.
-pub(crate) fn object(project: &Path, name: &str) -> Option<Vec<u8>> {
+pub fn object(project: &Path, name: &str) -> Option<Vec<u8>> {
     Git::find(project).ok()?.output(&["cat-file", "blob", name]).ok()?.ok()
 }
 

@@ -28,6 +28,7 @@ mod views;
 
 pub use age::MAX_AGE;
 pub use branch::CommittedBranch;
+pub use branch::object;
 pub use bundles::{Bundles, limits, pending};
 pub use collect::{Collection, GatheredChanges};
 pub use commits::{StoredCommits, commits_problem};
@@ -36,4 +37,4 @@ pub use decide::{ApplyDecision, RejectTarget};
 pub use inspect::{Differences, counts, entries};
 pub use paths::paths;
 pub use undo::UndoOutcome;
-pub use views::bundle_view;
+pub use views::{LookUp, bundle_view};

@@ -13,11 +13,13 @@ use stockade_bundle::store::{Bundle, Draft, Store};
 use stockade_bundle::view::{Error, View};
 use stockade_core::{BundleLimits, Code};
 
-use crate::branch;
 use crate::problem::{caused, scan_problem, store_problem};
 
 /// The exit code for a run whose end was not observed: that of a killed process.
 const UNKNOWN_EXIT_CODE: u8 = 137;
+
+/// Returns the content of an object of the project's own repository ([`object`](crate::object)).
+pub type LookUp<'a> = &'a mut dyn FnMut(&str) -> Option<Vec<u8>>;
 
 /// Creates the bundle of the changes in a view; `None` if there are none. `notes` receives
 /// descriptions of what could not be taken into account.
@@ -30,11 +32,11 @@ pub fn bundle_view(
     view: &View,
     exit_code: u8,
     limits: &BundleLimits,
-    (baseline, notes): (&Baseline, &mut Vec<String>),
+    (baseline, look_up): (&Baseline, LookUp<'_>),
+    notes: &mut Vec<String>,
 ) -> Result<Option<Bundle>> {
     let mut changes = scan::scan(view, project, limits).map_err(|error| scan_problem(&error))?;
     notes.extend(changes.notes);
-    let look_up = &mut |object: &str| branch::object(&project.root, object);
     let old_contents = baseline.rebase(&mut changes.entries, look_up);
     if changes.entries.is_empty() {
         return Ok(None);
@@ -81,7 +83,15 @@ fn bundle_leftover(data: &DataDir, view: View, limits: &BundleLimits) -> Result<
     let project = Project::open(view.record().project(), None)
         .map_err(|error| caused(Code::ProjectRefused, &error))?;
     let exit_code = view.record().exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
-    bundle_view(data, &project, &view, exit_code, limits, (&Baseline::default(), &mut Vec::new()))?;
+    bundle_view(
+        data,
+        &project,
+        &view,
+        exit_code,
+        limits,
+        (&Baseline::default(), &mut |_| None),
+        &mut Vec::new(),
+    )?;
     view.remove().map_err(|error| caused(Code::Io, &error))
 }
 

@@ -76,7 +76,7 @@ pub fn fill(layer: &Dir, lower: &Dir, limit_bytes: u64) -> Result<(), Error> {
     }
     let mut filling = Filling { layer, lower, limit_bytes, size_bytes: 0, renamed: Vec::new() };
     let mut directories = Vec::new();
-    let root = Level { path: None, below: Some(None), is_filled: false };
+    let root = Level { path: None, below: Below::Root, is_filled: false };
     let mut pending = vec![root];
     while let Some(level) = pending.pop() {
         filling.level(&level, &mut pending, &mut directories).map_err(|error| match error {
@@ -98,12 +98,19 @@ pub fn fill(layer: &Dir, lower: &Dir, limit_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// A directory of the lower layer.
+enum Below {
+    Nothing,
+    Root,
+    At(RelativePath),
+}
+
 /// One directory of the layer.
 struct Level {
     /// `None` is the root.
     path: Option<RelativePath>,
-    /// The directory of the lower layer that it shows; an inner `None` is the root.
-    below: Option<Option<RelativePath>>,
+    /// The directory of the lower layer that it shows.
+    below: Below,
     /// Whether it is in a renamed directory.
     is_filled: bool,
 }
@@ -153,8 +160,8 @@ impl Filling<'_> {
             }
             present.insert(name);
         }
-        if let Some(below) = level.below.as_ref().filter(|_| level.is_filled)
-            && let Some(lower) = self.open_lower(below.as_ref())?
+        if level.is_filled
+            && let Some(lower) = self.open_lower(&level.below)?
         {
             if let Some(path) = &level.path {
                 directories.push((path.clone(), upper.stat_self()?.modified));
@@ -191,22 +198,29 @@ impl Filling<'_> {
     }
 
     /// The directory of the lower layer that a name in a level shows.
-    fn below(level: &Level, name: &[u8], shown: &Shown) -> Option<Option<RelativePath>> {
-        let in_parent = |name: &[u8]| match level.below.as_ref()? {
-            None => RelativePath::new(name).ok(),
-            Some(parent) => parent.join(name).ok(),
+    fn below(level: &Level, name: &[u8], shown: &Shown) -> Below {
+        let in_parent = |name: &[u8]| match &level.below {
+            Below::Nothing => None,
+            Below::Root => RelativePath::new(name).ok(),
+            Below::At(parent) => parent.join(name).ok(),
         };
-        match shown {
+        let found = match shown {
             Shown::Nothing => None,
-            Shown::SameName => in_parent(name).map(Some),
-            Shown::Renamed(old) => in_parent(old).map(Some),
-            Shown::Moved(path) => RelativePath::new(path.get(1..)?).ok().map(Some),
-        }
+            Shown::SameName => in_parent(name),
+            Shown::Renamed(old) => in_parent(old),
+            Shown::Moved(path) => path.get(1..).and_then(|path| RelativePath::new(path).ok()),
+        };
+        found.map_or(Below::Nothing, Below::At)
     }
 
     /// A directory of the lower layer; `None` if the host has removed or replaced it.
-    fn open_lower(&self, path: Option<&RelativePath>) -> Result<Option<Dir>, beneath::Error> {
-        match open(self.lower, path) {
+    fn open_lower(&self, below: &Below) -> Result<Option<Dir>, beneath::Error> {
+        let opened = match below {
+            Below::Nothing => return Ok(None),
+            Below::Root => self.lower.reopen(),
+            Below::At(path) => self.lower.open_dir(path),
+        };
+        match opened {
             Ok(dir) => Ok(Some(dir)),
             Err(beneath::Error::ThroughLink { .. }) => Ok(None),
             Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => Ok(None),

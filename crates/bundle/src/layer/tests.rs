@@ -489,16 +489,16 @@ fn the_marks_of_an_overlay_of_the_host_are_copied() {
     let scratch = tempfile::tempdir().unwrap();
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     for path in [&from, &to, &from.join("renamed")] {
-        std::fs::create_dir(path).unwrap();
+        fs::create_dir(path).unwrap();
     }
     let (source, target) = (Dir::open(&from).unwrap(), Dir::open(&to).unwrap());
     if !rustix::process::geteuid().is_root() || Marks::of_new(&source) == Marks::User {
-        crate::testing::skipped("only root of the host has such marks");
+        skipped("only root of the host has such marks");
         return;
     }
     let start = 0x7000_0000;
     for path in [&from, &from.join("renamed")] {
-        std::os::unix::fs::chown(path, Some(start), Some(start)).unwrap();
+        chown(path, Some(start), Some(start)).unwrap();
     }
     let set = |name: &str, value: &[u8]| {
         rustix::fs::setxattr(from.join("renamed"), name, value, XattrFlags::empty()).unwrap();

@@ -53,8 +53,9 @@ pub(super) fn conclude(
     remove_denied_directories(access, project, &view);
     let limits = review::limits(arguments.max_bundle.map(no_limit), arguments.max_paths);
     let exit_code = ending.process_exit_code();
-    let made =
-        review::bundle_view(data, project, &view, exit_code, &limits, (baseline, &mut notes));
+    let look_up = &mut |object: &str| review::object(&project.root, object);
+    let start = (baseline, look_up as review::LookUp<'_>);
+    let made = review::bundle_view(data, project, &view, exit_code, &limits, start, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,
         // The view contains what the command wrote; it is kept so that the user can inspect it.

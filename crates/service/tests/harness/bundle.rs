@@ -33,7 +33,8 @@ pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
         &view,
         0,
         &limits,
-        (&Baseline::default(), &mut Vec::new()),
+        (&Baseline::default(), &mut |_| None),
+        &mut Vec::new(),
     )
     .unwrap();
     view.remove().unwrap();

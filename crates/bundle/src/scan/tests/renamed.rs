@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use rustix::fs::{RenameFlags, renameat_with};
@@ -9,6 +10,8 @@ use rustix::fs::{RenameFlags, renameat_with};
 use super::*;
 use crate::layer::Marks;
 
+/// What a command does in the project.
+type Step<'a> = Box<dyn Fn(&Path) + 'a>;
 /// Every path of a tree.
 type Tree = BTreeMap<RelativePath, Node>;
 
@@ -61,7 +64,7 @@ fn tree(top: &Path) -> Tree {
                 continue;
             }
             let metadata = entry.metadata().unwrap();
-            let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777;
+            let mode = metadata.permissions().mode() & 0o777;
             let node = if metadata.is_dir() {
                 pending.push(entry.path());
                 Node::Directory { mode }
@@ -152,7 +155,6 @@ fn a_renamed_directory_is_its_files_under_the_new_name() {
 fn every_kind_of_rename_is_followed() {
     let write = |root: &Path, name: &str| std::fs::write(root.join(name), "new\n").unwrap();
     let remove = |root: &Path, name: &str| std::fs::remove_dir_all(root.join(name)).unwrap();
-    type Step<'a> = Box<dyn Fn(&Path) + 'a>;
     let cases: Vec<(&str, Step<'_>)> = vec![
         (
             "chain",
@@ -297,7 +299,6 @@ fn every_kind_of_rename_is_followed() {
         ),
     ];
     for (name, work) in cases {
-        eprintln!("{name}");
         let Some(entries) = entries_of(sample, work) else { return };
         assert_eq!(entries.is_empty(), name == "back", "{name}");
     }
