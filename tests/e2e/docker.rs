@@ -67,7 +67,7 @@ impl Place<'_> {
 
     /// Nothing is left in the engine once no sandbox exists.
     fn is_clean(&self) {
-        self.call(&["prune", "--yes", "--all", "--discard"]);
+        self.call(&["prune", "--all", "--discard"]);
         wait_until("nothing is left in the engine", || {
             ["container", "volume", "image"].iter().all(|kind| self.objects(kind).is_empty())
         });
@@ -125,7 +125,7 @@ fn changes_of_a_workspace_become_a_bundle(place: &Place<'_>) {
     // The project itself is unchanged until the bundle is applied.
     assert_eq!(place.world.read("a.txt"), "alpha\n");
     place.call(&["kill", &id]).succeeds();
-    place.call(&["apply", "latest", "--yes"]).succeeds();
+    place.call(&["apply", "latest"]).succeeds();
     assert_eq!(place.world.read("a.txt"), "alpha\nmore\n");
     assert_eq!(place.world.read("b.txt"), "new\n");
     assert!(!place.world.has("src/main.rs"));

@@ -47,7 +47,7 @@ pub enum Request {
         /// The container that another engine has made for it, whose init waits at the other end of
         /// the attached descriptor.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        container: Option<Container>,
+        container: Option<Box<Container>>,
     },
     /// End a sandbox and remove all its files.
     Destroy {

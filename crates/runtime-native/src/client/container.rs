@@ -212,7 +212,7 @@ impl Native {
             id: id.clone(),
             spec: Box::new(spec.clone()),
             layers: Some(staged.prepared.layers.clone()),
-            container: Some(Container { user, isolation }),
+            container: Some(Box::new(Container { user, isolation })),
         };
         let connection = init.into_descriptor();
         status(self.0.request_with(&request, &[], &[connection.as_fd()]).await?.head)

@@ -41,7 +41,7 @@ impl Sandbox {
             let text = "this keeper only takes over containers that a client has started";
             return Err(Failure::Invalid(text.to_owned()));
         };
-        let Container { user, isolation } = container;
+        let Container { user, isolation } = *container;
         let init = WaitingInit::from_descriptor(connection)
             .map_err(|error| exhausted("the connection to init", &error))?;
         stockade_plan::check_command(spec.working_directory.as_deref(), &spec.environment)?;

@@ -54,7 +54,7 @@ pub(super) struct CreateRequest {
     /// The lock of the uid range that owns the layers; with a container the connection to its init.
     pub(super) lock: Option<OwnedFd>,
     /// The container that another engine has made for it.
-    pub(super) container: Option<Container>,
+    pub(super) container: Option<Box<Container>>,
 }
 
 impl Sandbox {
