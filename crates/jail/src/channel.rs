@@ -14,7 +14,7 @@ use rustix::net::{
     recvmsg, sendmsg, socketpair,
 };
 
-use crate::container::Settings;
+use crate::spec::ContainerSettings;
 use crate::walls::Wall;
 
 /// The maximal size of a message, in bytes.
@@ -38,7 +38,7 @@ pub(crate) enum ToInit {
     Signal(i32),
     /// Serve with these settings on the socket that this carries: for an init in a container that
     /// another engine has made.
-    Serve(Settings),
+    Serve(ContainerSettings),
 }
 
 /// A message of init to the supervisor.
@@ -209,8 +209,14 @@ impl ToInit {
             Self::Proceed => vec![b'G'],
             Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
             Self::Serve(settings) => {
-                let Settings { user, group, lease, open_files, has_network, writes_to_host } =
-                    settings;
+                let ContainerSettings {
+                    user,
+                    group,
+                    lease,
+                    open_files,
+                    has_network,
+                    writes_to_host,
+                } = settings;
                 let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
                 [
                     &b"V"[..],
@@ -235,7 +241,7 @@ impl ToInit {
                 let (lease, rest) = rest.split_first_chunk()?;
                 let (open_files, rest) = rest.split_first_chunk()?;
                 let [has_network @ 0..=1, writes_to_host @ 0..=1] = rest else { return None };
-                Some(Self::Serve(Settings {
+                Some(Self::Serve(ContainerSettings {
                     user: u32::from_le_bytes(*user),
                     group: u32::from_le_bytes(*group),
                     lease: Duration::from_millis(u64::from_le_bytes(*lease)),
@@ -334,7 +340,7 @@ mod tests {
         ] {
             assert_eq!(FromInit::decode(&message.encode()), Some(message));
         }
-        let settings = Settings {
+        let settings = ContainerSettings {
             user: 1000,
             group: 7,
             lease: Duration::from_secs(60),

@@ -13,7 +13,6 @@
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -26,27 +25,9 @@ use crate::mounts::{At as _, Failure};
 use crate::network::{Listeners, egress};
 use crate::rlimits::ResourceLimits;
 use crate::seccomp::SetIdBits;
+use crate::spec::ContainerSettings;
 use crate::walls::Wall;
 use crate::{capabilities, seccomp, sys};
-
-/// What the keeper decides about the commands of a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// The user id of init and of every command.
-    pub user: u32,
-    /// The group id.
-    pub group: u32,
-    /// How long the container lives unless the lease is renewed.
-    pub lease: Duration,
-    /// How many file descriptors a command may have.
-    pub open_files: u64,
-    /// Whether the network of the container gets the listeners of an egress process. Init needs
-    /// `CAP_NET_ADMIN` for that, which no command has.
-    pub has_network: bool,
-    /// Whether a file of the host is writable inside, so that commands must not put set-user-id bits
-    /// on files ([`crate::seccomp::SetIdBits::Refused`]).
-    pub writes_to_host: bool,
-}
 
 /// An init that has connected, and waits for its settings.
 #[derive(Debug)]
@@ -89,7 +70,11 @@ impl WaitingInit {
     }
 
     /// Sends init its settings and the socket on which it is to listen.
-    pub(crate) fn proceed(&self, settings: Settings, listener: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn proceed(
+        &self,
+        settings: ContainerSettings,
+        listener: &OwnedFd,
+    ) -> io::Result<()> {
         self.channel.send(&ToInit::Serve(settings).encode(), &[listener.as_fd()])
     }
 }
@@ -142,7 +127,7 @@ fn start(channel: &Channel) -> Result<Init, Failure> {
     Ok(Init::new(listener, descriptors, resources, settings.lease, (users, rlimits, None)))
 }
 
-fn wait_for_settings(channel: &Channel) -> Result<(Settings, OwnedFd), Failure> {
+fn wait_for_settings(channel: &Channel) -> Result<(ContainerSettings, OwnedFd), Failure> {
     let step = || "wait for the keeper".to_owned();
     let (bytes, descriptors) =
         channel.receive().at(Wall::Pid, step)?.ok_or(Errno::PIPE).at(Wall::Pid, step)?;
@@ -162,7 +147,7 @@ fn open_network() -> Result<Listeners, Failure> {
 }
 
 /// Gives up everything that the engine had to leave to this process and no command may have.
-fn give_up(settings: Settings) -> Result<(), Failure> {
+fn give_up(settings: ContainerSettings) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
     match rustix::process::setsid() {
         // The engine has started a session for it.

@@ -12,7 +12,7 @@ use rustix::fs::{Gid, Uid};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::container::{Settings, WaitingInit};
+use crate::container::WaitingInit;
 use crate::deferred_close::DeferredClose;
 use crate::host_overlay;
 use crate::identity::{Identity, Range};
@@ -20,7 +20,7 @@ use crate::inside::{self, InnerStreams};
 use crate::mounts::{self, Mapping, Sent};
 use crate::network::{Listeners, StubListeners};
 use crate::read_only;
-use crate::spec::{JailSpec, Network, Source, Streams, Task};
+use crate::spec::{ContainerSettings, JailSpec, Network, Source, Streams, Task};
 use crate::sys::{self, ForkResult, KillOnDrop};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
@@ -277,7 +277,7 @@ pub fn launch_persistent(mut spec: JailSpec) -> Result<Launching, Error> {
 /// [`Error::Lost`] when init has ended.
 pub fn launch_in_container(
     init: WaitingInit,
-    settings: Settings,
+    settings: ContainerSettings,
     listener: &OwnedFd,
     host_start: Option<u32>,
 ) -> Result<Launching, Error> {

@@ -73,9 +73,9 @@ pub use launch::{
 };
 pub use relay::{Captured, Sink};
 pub use spec::{
-    Access, AccessMount, AccessMounts, Bubblewrap, Command, HostTree, JailSpec, Mount, Network,
-    Overlay, Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task, WindowSize,
-    ZygoteTask,
+    Access, AccessMount, AccessMounts, Bubblewrap, Command, ContainerSettings, HostTree, JailSpec,
+    Mount, Network, Overlay, Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task,
+    WindowSize, ZygoteTask,
 };
 pub use supervise::{
     Ending, FirstRequest, Outcome, Signals, Supervision, Teardown, Watch, supervise,

@@ -338,3 +338,22 @@ pub struct WindowSize {
     /// Columns.
     pub columns: u16,
 }
+
+/// What the keeper decides about the commands of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerSettings {
+    /// The user id of init and of every command.
+    pub user: u32,
+    /// The group id.
+    pub group: u32,
+    /// How long the container lives unless the lease is renewed.
+    pub lease: std::time::Duration,
+    /// How many file descriptors a command may have.
+    pub open_files: u64,
+    /// Whether the network of the container gets the listeners of an egress process. Init needs
+    /// `CAP_NET_ADMIN` for that, which no command has.
+    pub has_network: bool,
+    /// Whether a file of the host is writable inside, so that commands must not put set-user-id bits
+    /// on files ([`crate::seccomp::SetIdBits`]).
+    pub writes_to_host: bool,
+}

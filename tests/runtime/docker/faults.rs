@@ -57,7 +57,7 @@ fn an_image_that_is_missing_is_never_pulled() {
             let is_typed = matches!(refused, Error::NoImage { .. } | Error::Invalid(_));
             assert!(is_typed, "{name:?}: {refused:?}");
         }
-        assert_eq!(fixture.objects("container"), [String::new(); 0]);
+        assert_eq!(fixture.objects("container"), Vec::<String>::new());
     });
 }
 
@@ -94,7 +94,7 @@ fn what_a_killed_process_has_left_is_removed() {
         runtime.cleanup(&id("lost")).await.unwrap();
         runtime.cleanup(&known).await.unwrap();
         for kind in ["container", "volume", "image"] {
-            assert_eq!(fixture.objects(kind), [String::new(); 0]);
+            assert_eq!(fixture.objects(kind), Vec::<String>::new());
         }
     });
 }

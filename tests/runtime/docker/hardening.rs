@@ -55,7 +55,7 @@ fn the_engine_was_asked_for_nothing_more_than_needed() {
         let nothing = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
         assert!(nothing(&config["Cmd"]), "{config}");
         runtime.cleanup(&id).await.unwrap();
-        assert_eq!(fixture.objects("container"), [String::new(); 0]);
+        assert_eq!(fixture.objects("container"), Vec::<String>::new());
     });
 }
 
@@ -154,6 +154,6 @@ fn only_checked_paths_of_the_host_are_mounted_and_read_only_means_it() {
             let refused = runtime.create(&id, &spec).await.unwrap_err();
             assert!(matches!(refused, Error::PathRefused(_)), "{refused:?}");
         }
-        assert_eq!(fixture.objects("container"), [String::new(); 0]);
+        assert_eq!(fixture.objects("container"), Vec::<String>::new());
     });
 }

@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 
 use stockade_core::SandboxSpec;
 use stockade_core::sandbox::User;
-use stockade_jail::container::{Settings, WaitingInit};
+use stockade_jail::ContainerSettings;
+use stockade_jail::container::WaitingInit;
 use stockade_jail::control;
 use stockade_plan::LEASE;
 use stockade_plan::limits::WatchedLimits;
@@ -87,7 +88,7 @@ impl Sandbox {
         let listener: OwnedFd = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
         context.afford_sandbox(&listener)?;
-        let settings = Settings {
+        let settings = ContainerSettings {
             user: user.user,
             group: user.group,
             lease: LEASE,

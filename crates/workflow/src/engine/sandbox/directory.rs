@@ -127,7 +127,7 @@ impl SandboxDirectory {
     /// one. On the host no other user reaches it, because the directories above are private.
     pub(crate) fn share(&self, part: &str) -> Result<(), TaskError> {
         let part = name(part)?;
-        let mut pending = vec![part.clone()];
+        let mut pending = vec![part];
         while let Some(path) = pending.pop() {
             self.dir.chmod(&path, 0o755).map_err(|error| failed(&error))?;
             let entries = self.dir.open_dir(&path).and_then(|dir| dir.entries());
