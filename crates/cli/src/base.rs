@@ -8,7 +8,6 @@ use stockade_core::sandbox::Root;
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_plan::private_base::{self, Base, Error, Progress};
 
-use crate::commands::print::notify;
 use crate::data_dir::{data_path, find_data_dir, open_data_dir};
 use crate::problem::caused;
 
@@ -51,7 +50,7 @@ pub(crate) fn prune_former() -> Result<(), Problem> {
     let pruned = private_base::prune(&data, false).map_err(|error| problem(&error))?;
     if pruned.removed > 0 {
         let mib = pruned.bytes >> 20;
-        notify(&format!("removed {} old private bases: {mib} MiB are free", pruned.removed));
+        eprint_line!("stockade: removed {} old private bases: {mib} MiB are free", pruned.removed);
     }
     Ok(())
 }

@@ -201,7 +201,7 @@ pub fn import(
     reference: Option<&Reference>,
     platform: Option<&Platform>,
 ) -> Result<Vec<Image>, Error> {
-    let wanted = Wanted { reference, platform };
+    let wanted = Selection { reference, platform };
     match source {
         Source::Layout { path, tag } => layout::directory(store, path, tag.as_deref(), wanted),
         Source::LayoutArchive { path, tag } => layout::archive(store, path, tag.as_deref(), wanted),
@@ -213,7 +213,7 @@ pub fn import(
 
 /// What the importer asked for.
 #[derive(Debug, Clone, Copy)]
-struct Wanted<'a> {
+struct Selection<'a> {
     reference: Option<&'a Reference>,
     platform: Option<&'a Platform>,
 }

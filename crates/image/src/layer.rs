@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use stockade_bundle::beneath::{self, Dir};
 
 use crate::digest::{Digest, Sha256Stream};
-use crate::store::Limits;
+use crate::limits::Limits;
 
 /// Why a layer was not unpacked.
 #[derive(Debug, thiserror::Error)]

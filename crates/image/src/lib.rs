@@ -18,6 +18,7 @@ mod document;
 mod export;
 pub mod import;
 mod layer;
+mod limits;
 mod platform;
 mod process;
 mod reference;
@@ -33,8 +34,9 @@ pub use document::{
 };
 pub use export::{Format, export};
 pub use layer::{Error as LayerError, LayerRecord};
+pub use limits::Limits;
 pub use platform::{InvalidPlatform, Platform};
 pub use process::{InvalidProcess, Start, User};
 pub use reference::{InvalidReference, Reference};
-pub use store::{Addition, BlobWriter, Image, InUse, Limits, Record, Removed, Store, Usage};
+pub use store::{Addition, BlobWriter, Image, InUse, Record, Removed, Store, Usage};
 pub use tree::Tree;

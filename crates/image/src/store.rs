@@ -34,6 +34,7 @@ use crate::digest::Digest;
 use crate::document::{
     Configuration, Descriptor, Document, InvalidDocument, MAX_DOCUMENT_BYTES, Manifest,
 };
+use crate::limits::Limits;
 use crate::platform::Platform;
 use crate::reference::Reference;
 
@@ -48,26 +49,6 @@ const LAYERS: &str = "layers";
 
 /// The start of the names of what is not complete.
 const UNFINISHED: &str = ".unfinished-";
-
-/// Limits on one image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The most bytes of one blob.
-    pub blob_bytes: u64,
-    /// The most bytes that one layer has when it is unpacked.
-    pub layer_bytes: u64,
-    /// The most entries of one layer.
-    pub layer_entries: u64,
-    /// The most bytes of unpacked content for each byte of compressed content, beyond a gigabyte
-    /// that every layer may have.
-    pub ratio: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { blob_bytes: 32 << 30, layer_bytes: 32 << 30, layer_entries: 2_000_000, ratio: 200 }
-    }
-}
 
 /// Why the store refused or failed.
 #[derive(Debug, thiserror::Error)]

@@ -45,7 +45,7 @@ pub(crate) fn parts(data: &std::path::Path) -> Vec<SharedPart> {
             "the first process of a sandbox runs the file of `stockade` itself, which nothing inside \
              can open",
         ),
-        part("changes", "nobody", "what a sandbox writes"),
+        part("changes", "none", "what a sandbox writes"),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Error, Wanted, archive};
+use super::{Error, Selection, archive};
 use crate::digest::Digest;
 use crate::document::{Descriptor, InvalidDocument, Manifest};
 use crate::reference::Reference;
@@ -27,7 +27,7 @@ pub(super) fn archive(
     store: &Store,
     path: &Path,
     tag: Option<&str>,
-    wanted: Wanted<'_>,
+    wanted: Selection<'_>,
 ) -> Result<Vec<Image>, Error> {
     let addition = store.start()?;
     let content = archive::read(&addition, path)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
 
-use super::{Error, Wanted, archive, read_error};
+use super::{Error, Selection, archive, read_error};
 use crate::digest::Digest;
 use crate::document::{Descriptor, Document, Index, InvalidDocument, MAX_DOCUMENT_BYTES};
 use crate::platform::Platform;
@@ -25,7 +25,7 @@ pub(super) fn directory(
     store: &Store,
     path: &Path,
     tag: Option<&str>,
-    wanted: Wanted<'_>,
+    wanted: Selection<'_>,
 ) -> Result<Vec<Image>, Error> {
     let real = path.canonicalize().map_err(read_error(path))?;
     let failed = |error: stockade_bundle::beneath::Error| read_error(path)(io::Error::other(error));
@@ -56,7 +56,7 @@ pub(super) fn archive(
     store: &Store,
     path: &Path,
     tag: Option<&str>,
-    wanted: Wanted<'_>,
+    wanted: Selection<'_>,
 ) -> Result<Vec<Image>, Error> {
     let addition = store.start()?;
     let content = archive::read(&addition, path)?;
@@ -74,7 +74,7 @@ fn import(
     addition: &Addition<'_>,
     (path, index): (&Path, &[u8]),
     tag: Option<&str>,
-    wanted: Wanted<'_>,
+    wanted: Selection<'_>,
     fetch: &dyn Fn(&Descriptor) -> Result<(), Error>,
 ) -> Result<Vec<Image>, Error> {
     let Document::Index(index) = Document::parse(index, None)? else {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::{Error, Wanted, read_error};
+use super::{Error, Selection, read_error};
 use crate::digest::{Digest, Sha256Stream};
 use crate::document::{Configuration, Descriptor, InvalidDocument, Manifest, RootFs};
 use crate::layer::decompress::decompress;
@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::store::{Addition, Image, Store};
 
 /// Imports a TAR, which may be compressed.
-pub(super) fn tar(store: &Store, path: &Path, wanted: Wanted<'_>) -> Result<Vec<Image>, Error> {
+pub(super) fn tar(store: &Store, path: &Path, wanted: Selection<'_>) -> Result<Vec<Image>, Error> {
     if wanted.reference.is_none() {
         return Err(Error::NoName(path.to_owned()));
     }
@@ -30,7 +30,7 @@ pub(super) fn tar(store: &Store, path: &Path, wanted: Wanted<'_>) -> Result<Vec<
 pub(super) fn directory(
     store: &Store,
     path: &Path,
-    wanted: Wanted<'_>,
+    wanted: Selection<'_>,
 ) -> Result<Vec<Image>, Error> {
     if wanted.reference.is_none() {
         return Err(Error::NoName(path.to_owned()));
@@ -56,7 +56,7 @@ fn add(
     path: &Path,
     digest: Digest,
     size: u64,
-    wanted: Wanted<'_>,
+    wanted: Selection<'_>,
 ) -> Result<Vec<Image>, Error> {
     let reference = wanted.reference.ok_or_else(|| Error::NoName(path.to_owned()))?;
     let platform = wanted.platform.cloned().unwrap_or_else(Platform::host);

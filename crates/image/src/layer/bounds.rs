@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
-use crate::store::Limits;
+use crate::limits::Limits;
 
 /// The most bytes per entry that an archive may hold besides contents: headers and padding.
 const ENTRY_OVERHEAD_BYTES: u64 = 8 << 10;

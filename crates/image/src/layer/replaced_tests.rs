@@ -7,7 +7,7 @@ use stockade_bundle::beneath::Dir;
 use tar::{Builder, EntryType, Header};
 
 use super::{Error, LayerRecord, unpack};
-use crate::store::Limits;
+use crate::limits::Limits;
 
 /// An entry: its type, name, link target and content.
 type Row<'a> = (EntryType, &'a str, &'a str, &'a str);

@@ -15,7 +15,7 @@ use tar::EntryType;
 use super::entries::{Entries, Entry};
 use super::merged::{Found, Merged, OPAQUE, Parts, clean, path, printable};
 use super::{Error, LayerRecord};
-use crate::store::Limits;
+use crate::limits::Limits;
 
 /// The start of a name that deletes the rest of it from the layers below.
 const WHITEOUT: &[u8] = b".wh.";

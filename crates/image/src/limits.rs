@@ -1,0 +1,21 @@
+//! The limits on one image.
+
+/// Limits on one image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes of one blob.
+    pub blob_bytes: u64,
+    /// The most bytes that one layer has when it is unpacked.
+    pub layer_bytes: u64,
+    /// The most entries of one layer.
+    pub layer_entries: u64,
+    /// The most bytes of unpacked content for each byte of compressed content, beyond a gigabyte
+    /// that every layer may have.
+    pub ratio: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { blob_bytes: 32 << 30, layer_bytes: 32 << 30, layer_entries: 2_000_000, ratio: 200 }
+    }
+}
