@@ -49,6 +49,7 @@ mod references;
 mod run;
 mod run_and_create;
 mod sandbox;
+mod served;
 mod smithers_pages;
 mod smithers_types;
 mod snapshots;

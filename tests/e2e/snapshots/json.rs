@@ -7,6 +7,7 @@ use crate::harness::World;
 as_user! {
     of_runs_and_bundles,
     of_doctor,
+    of_keys,
     of_sandboxes,
     of_snippets,
     of_workflows,
@@ -35,6 +36,18 @@ fn of_doctor(world: &World) {
     let mut calls = Calls::new(world, "json/doctor");
     let names = redact::names(&world.stockade(&["doctor", "--json"]).finish().json());
     calls.snapshots.assert("doctor", &format!("$ stockade doctor --json\n{names:#}"));
+    calls.finish();
+}
+
+fn of_keys(world: &World) {
+    let mut calls = Calls::new(world, "json/keys");
+    let create =
+        ["keys", "create", "--json", "--name", "ci", "--owner", "team", "--expires", "30d"];
+    let created = calls.call("create", &create);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    calls.call("list", &["keys", "list", "--json"]);
+    calls.call("revoke", &["keys", "revoke", &id, "--json"]);
+    calls.call("list-all", &["keys", "list", "--all", "--json"]);
     calls.finish();
 }
 

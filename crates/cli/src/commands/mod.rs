@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod history;
 mod hunks;
+mod keys;
 mod manual;
 pub mod print;
 mod reject;
@@ -78,6 +79,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Collect(arguments) => sandbox::collect::run(arguments),
         Command::Snapshots(arguments) => sandbox::snapshot::list(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
+        Command::Keys(arguments) => keys::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Complete(arguments) => complete::run(&arguments),
         Command::Man(arguments) => manual::page(&arguments),
@@ -91,6 +93,6 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         | Command::Snippet(_)
         | Command::Mcp(_)
         | Command::Graph(_)
-        | Command::Serve => Err(Problem::new(Code::Unsupported, "this needs an engine").into()),
+        | Command::Serve(_) => Err(Problem::new(Code::Unsupported, "this needs an engine").into()),
     }
 }

@@ -1,0 +1,149 @@
+//! The interface for the network policy of a sandbox (`egress`), and the policy in the form of
+//! OpenSandbox.
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stockade_api::{ChangeNetwork, Network, Sandbox};
+use stockade_core::access::Effect;
+use stockade_core::network::{AllowedHost, Target, is_host_loopback};
+
+use super::failure::{Failure, invalid, unsupported};
+use super::proxy::{self, PortState};
+use super::request::JsonBody;
+use super::{execd, unavailable};
+
+/// A network policy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Policy {
+    #[serde(default)]
+    default_action: Option<Action>,
+    #[serde(default)]
+    egress: Option<Vec<Rule>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    action: Action,
+    target: String,
+}
+
+/// A target is a name. Addresses, and the loopback of this machine, are not for clients of other
+/// machines to open.
+fn host(target: &str) -> Result<AllowedHost, Failure> {
+    match target.parse::<Target>() {
+        Ok(Target::Exact(name)) if !is_host_loopback(&name) => {}
+        Ok(Target::Subdomains(_)) => {}
+        Ok(_) => return Err(unsupported(format_args!("the target {target:?}, which is no name"))),
+        Err(error) => return Err(invalid(format!("the target {target:?} is invalid: {error}"))),
+    }
+    target.parse().map_err(|error| invalid(format!("the target {target:?} is invalid: {error}")))
+}
+
+/// The network of a new sandbox with that policy.
+pub(super) fn network(policy: Policy) -> Result<Network, Failure> {
+    let mut network = Network::default();
+    if policy.default_action == Some(Action::Allow) {
+        network.default = Effect::Allow;
+    }
+    for rule in policy.egress.unwrap_or_default() {
+        match rule.action {
+            Action::Allow => network.allow.push(host(&rule.target)?),
+            Action::Deny => return Err(unsupported("a rule that denies a target")),
+        }
+    }
+    Ok(network)
+}
+
+/// The paths of the interface.
+pub(super) fn routes() -> Router<PortState> {
+    Router::new()
+        .route("/policy", get(show).patch(change).delete(remove))
+        .route("/health", get(health))
+        .merge(unavailable::egress())
+        .fallback(execd::unknown)
+}
+
+async fn health() -> Json<Value> {
+    Json(json!({ "status": "healthy" }))
+}
+
+fn status(sandbox: &Sandbox) -> Json<Value> {
+    let rules = sandbox.network.as_ref().map(|network| &network.policy);
+    let egress: Vec<_> = rules
+        .map(|policy| policy.rules())
+        .unwrap_or_default()
+        .iter()
+        .map(|rule| json!({ "action": rule.action, "target": rule.target.to_string() }))
+        .collect();
+    let default = rules.map_or(Effect::Deny, |policy| policy.default_effect());
+    Json(json!({
+        "status": "ok",
+        "mode": "proxy",
+        "enforcementMode": "proxy",
+        "policy": { "defaultAction": default, "egress": egress },
+    }))
+}
+
+async fn show(Extension(target): Extension<proxy::Target>) -> Json<Value> {
+    status(&target.sandbox)
+}
+
+/// Adds rules; the first of several for one target counts.
+async fn change(
+    State(state): State<PortState>,
+    Extension(target): Extension<proxy::Target>,
+    JsonBody(rules): JsonBody<Vec<Rule>>,
+) -> Result<Json<Value>, Failure> {
+    let mut request = ChangeNetwork::new(target.sandbox.id.clone());
+    let mut seen: Vec<&str> = Vec::new();
+    for rule in &rules {
+        if seen.contains(&rule.target.as_str()) {
+            continue;
+        }
+        seen.push(&rule.target);
+        match rule.action {
+            Action::Allow => request.allow.push(host(&rule.target)?),
+            Action::Deny if is_allowed(&target.sandbox, &rule.target) => {
+                request.refuse.push(host(&rule.target)?);
+            }
+            Action::Deny => return Err(unsupported("a rule that denies a target")),
+        }
+    }
+    let changed = state.sandboxes.change_network(&target.caller, request).await?;
+    Ok(status(&changed))
+}
+
+/// Removes the rules for targets.
+async fn remove(
+    State(state): State<PortState>,
+    Extension(target): Extension<proxy::Target>,
+    JsonBody(targets): JsonBody<Vec<String>>,
+) -> Result<Json<Value>, Failure> {
+    let mut request = ChangeNetwork::new(target.sandbox.id.clone());
+    for name in targets.iter().filter(|name| is_allowed(&target.sandbox, name)) {
+        request.refuse.push(host(name)?);
+    }
+    let changed = state.sandboxes.change_network(&target.caller, request).await?;
+    Ok(status(&changed))
+}
+
+/// Whether a rule allows exactly this target, and the default denies it.
+fn is_allowed(sandbox: &Sandbox, target: &str) -> bool {
+    sandbox.network.as_ref().is_some_and(|network| {
+        let mut rules = network.policy.rules().iter();
+        network.policy.default_effect() == Effect::Deny
+            && rules.any(|rule| rule.target.to_string().eq_ignore_ascii_case(target))
+    })
+}

@@ -1,0 +1,38 @@
+//! The paths of OpenSandbox that are not available: each is refused with 501.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::any;
+
+use super::App;
+use super::failure::{Failure, unsupported};
+
+/// The unavailable paths of the lifecycle interface.
+pub(super) fn lifecycle() -> Router<App> {
+    paths(&[
+        "/sandboxes/{id}/networkpolicy",
+        "/sandboxes/{id}/diagnostics/{what}",
+        "/pools",
+        "/pools/{name}",
+        "/templates",
+        "/templates/{id}",
+    ])
+}
+
+/// The unavailable paths of the interface for commands and files.
+pub(super) fn execd() -> Router<super::proxy::PortState> {
+    paths(&["/code", "/code/{*path}", "/pty", "/pty/{*path}", "/v1/{*path}", "/metrics/watch"])
+}
+
+/// The unavailable paths of the interface for the network policy.
+pub(super) fn egress() -> Router<super::proxy::PortState> {
+    paths(&["/credential-vault", "/credential-vault/{*path}"])
+}
+
+fn paths<S: Clone + Send + Sync + 'static>(paths: &[&str]) -> Router<S> {
+    paths.iter().fold(Router::new(), |router, path| router.route(path, any(refuse)))
+}
+
+async fn refuse(request: Request) -> Failure {
+    unsupported(format_args!("the path {}", request.uri().path()))
+}
