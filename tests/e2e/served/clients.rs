@@ -5,9 +5,11 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Server, key};
-use crate::harness::{World, skip};
+use crate::harness::{Identity, World, skip, tests_run_as_root};
 
-fn opensandbox_for_python(world: &World) {
+/// The packages are installed for the user of the tests.
+#[test]
+fn opensandbox_for_python() {
     let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/opensandbox/bin/python");
     if !python.exists() {
         let test = "served::clients::opensandbox_for_python";
@@ -16,8 +18,10 @@ fn opensandbox_for_python(world: &World) {
     }
     let client =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packages/opensandbox_client.py");
-    let server = Server::start(world, &[]);
-    let (key, _) = key(world, &["--owner", "me"]);
+    stockade_test_support::require_nextest();
+    let world = World::new(if tests_run_as_root() { Identity::Root } else { Identity::User });
+    let server = Server::start(&world, &[]);
+    let (key, _) = key(&world, &["--owner", "me"]);
     let outcome = world
         .on_host(&python, &[client.to_str().unwrap(), &server.host(), &key])
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -49,5 +53,3 @@ fn opensandbox_for_python(world: &World) {
     assert_eq!(report["killed"], json!(true), "{report}");
     assert_eq!(report["wrong_key"], 401, "{report}");
 }
-
-as_root_and_as_user!(opensandbox_for_python);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Server, key};
+use super::{Response, Server, key};
 use crate::harness::World;
 
 /// The routes of the lifecycle interface about one sandbox, with a valid body.
@@ -120,7 +120,7 @@ fn strangers_are_refused_on_every_route(world: &World) {
         server.token(&mine, &id, 81),
         "X-EXECD-ACCESS-TOKEN: local.0".to_owned(),
         format!("X-EXECD-ACCESS-TOKEN: {wrong}"),
-        old_token.clone(),
+        old_token,
     ];
     let as_each = |value: &str| {
         let value = value.split_once(": ").unwrap().1.to_owned();
@@ -151,26 +151,41 @@ fn strangers_are_refused_on_every_route(world: &World) {
 
 fn without_keys_only_this_user_is_served(world: &World) {
     let server = Server::start(world, &[]);
-    let id = server.create("");
-    let token = server.token("", &id, 44772);
+    // The requests are sent by a process of another user than that of the tests, which may be root.
+    let program = "use IO::Socket::INET; my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0]) or die; \
+                   print $s qq($ARGV[1] HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n), \
+                   qq(Content-Type: application/json\\r\\nContent-Length: ), length($ARGV[2]), \
+                   qq(\\r\\n$ARGV[3]\\r\\n$ARGV[2]); print <$s>;";
+    let address = format!("127.0.0.1:{}", server.port);
+    let own = |line: &str, body: &str, header: &str| {
+        let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+        let arguments = ["-e", program, &address, line, body, &header];
+        let outcome = world.on_host(std::path::Path::new("/usr/bin/perl"), &arguments).finish();
+        Response::parse(outcome.succeeds().stdout.as_bytes())
+    };
+    let created = own("POST /v1/sandboxes", "{\"image\":{\"uri\":\"host\"},\"timeout\":600}", "");
+    assert_eq!(created.status, 202, "{}", created.text());
+    let id = created.value()["id"].as_str().unwrap().to_owned();
+    let endpoint = own(&format!("GET /v1/sandboxes/{id}/endpoints/44772"), "", "").value();
+    let token = endpoint["headers"]["X-EXECD-ACCESS-TOKEN"].as_str().unwrap();
+    let token = format!("X-EXECD-ACCESS-TOKEN: {token}");
     let ping = format!("GET /v1/sandboxes/{id}/proxy/44772/ping");
-    assert_eq!(server.request(&ping, &[&token], b"").status, 200);
-    assert_eq!(server.request(&ping, &[], b"").status, 401);
+    assert_eq!(own(&ping, "", &token).status, 200);
+    assert_eq!(own(&ping, "", "").status, 401);
     if crate::harness::tests_run_as_root() {
-        let uid = if world.identity.uid() == 0 { "1000" } else { "1001" };
-        let program = "use IO::Socket::INET; my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0]) or die; \
-                       print $s qq(GET /v1/sandboxes HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n); \
-                       print <$s>;";
-        let address = format!("127.0.0.1:{}", server.port);
-        let mut other = std::process::Command::new("setpriv");
-        let ids = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
-        let output = other.args(ids).args(["perl", "-e", program, &address]).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(text.starts_with("HTTP/1.1 401 "), "{text} {output:?}");
+        let uid = if world.identity.uid() == 0 { "1000" } else { "0" };
+        for (line, header) in [("GET /v1/sandboxes", ""), (ping.as_str(), token.as_str())] {
+            let mut other = std::process::Command::new("setpriv");
+            let ids = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()];
+            let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+            let words = ["perl", "-e", program, &address, line, "", &header];
+            let output = other.args(ids).args(words).output().unwrap();
+            assert_eq!(Response::parse(&output.stdout).status, 401, "{line} {output:?}");
+        }
     }
     // The first key ends that: from now on each request needs one.
     let (mine, _) = key(world, &[]);
-    assert_eq!(server.request("GET /v1/sandboxes", &[], b"").status, 401);
+    assert_eq!(own("GET /v1/sandboxes", "", "").status, 401);
     let listed = server.request("GET /v1/sandboxes", &[&format!("x-api-key: {mine}")], b"");
     assert_eq!(listed.value()["items"][0]["id"], *id, "the owner is the same");
 }

@@ -1,5 +1,7 @@
 //! Sandboxes over plain HTTP: commands, files, ports, and what is not available.
 
+use std::io::{Read as _, Write as _};
+
 use serde_json::{Value, json};
 
 use super::{Server, key};
@@ -122,6 +124,108 @@ fn ports_are_relayed(world: &World) {
     assert_eq!(server.request(&line, &[&token], b"").status, 503);
 }
 
+fn web_sockets_are_relayed_and_end_with_the_sandbox(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let id = server.create(&key);
+    let execd = server.token(&key, &id, 44772);
+    // It answers the handshake without a check, and repeats what it receives.
+    let program = "import socket\n\
+        s = socket.create_server(('127.0.0.1', 9000))\n\
+        while True:\n\
+        \x20c = s.accept()[0]\n\
+        \x20h = b''\n\
+        \x20while b'\\r\\n\\r\\n' not in h: h += c.recv(1)\n\
+        \x20c.sendall(b'HTTP/1.1 101 S\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n\\r\\n')\n\
+        \x20while True:\n\
+        \x20 d = c.recv(100)\n\
+        \x20 if not d: break\n\
+        \x20 c.sendall(b'<' + d + b'>')\n";
+    let request = json!({ "argv": ["python3", "-c", program], "background": true });
+    let line = format!("POST /v1/sandboxes/{id}/proxy/44772/command");
+    assert_eq!(server.json(&line, &[&execd], &request).status, 200);
+    let token = server.token(&key, &id, 9000);
+    let connect = |token: &str| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let head = format!(
+            "GET /v1/sandboxes/{id}/proxy/9000/ws HTTP/1.1\r\nhost: localhost\r\n{token}\r\n\
+             connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            answer.push(byte[0]);
+        }
+        (stream, String::from_utf8(answer).unwrap().to_lowercase())
+    };
+    assert!(connect("x-none: 1").1.starts_with("http/1.1 401 "));
+    assert!(connect(&execd).1.starts_with("http/1.1 401 "));
+    let found = (0..200).find_map(|_| {
+        let (stream, answer) = connect(&token);
+        if answer.starts_with("http/1.1 101 ") {
+            return Some(stream);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        None
+    });
+    let mut stream = found.expect("the server inside answers");
+    let mut echo = [0; 7];
+    stream.write_all(b"hello").unwrap();
+    stream.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"<hello>");
+    let api_key = format!("x-api-key: {key}");
+    let killed = server.request(&format!("DELETE /v1/sandboxes/{id}"), &[&api_key], b"");
+    assert_eq!(killed.status, 204, "{}", killed.text());
+    assert!(matches!(stream.read(&mut echo), Ok(0) | Err(_)), "the connection is cut");
+}
+
+fn the_policy_of_a_sandbox_is_changed(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let api_key = format!("x-api-key: {key}");
+    let policy = json!({ "defaultAction": "deny", "egress": [
+        { "action": "allow", "target": "a.test" },
+        { "action": "allow", "target": "*.b.test" },
+    ] });
+    let request = json!({ "image": { "uri": "host" }, "timeout": 600, "networkPolicy": policy });
+    let created = server.json("POST /v1/sandboxes", &[&api_key], &request);
+    assert_eq!(created.status, 202, "{}", created.text());
+    let id = created.value()["id"].as_str().unwrap().to_owned();
+    let token = server.token(&key, &id, 18080);
+    let own = format!("/v1/sandboxes/{id}/proxy/18080/policy");
+    let shared = format!("/v1/sandboxes/{id}/networkpolicy");
+    let egress =
+        |method: &str, body: &Value| server.json(&format!("{method} {own}"), &[&token], body);
+    let lifecycle =
+        |method: &str, body: &Value| server.json(&format!("{method} {shared}"), &[&api_key], body);
+    let targets = |response: &super::Response| -> Vec<String> {
+        let value = response.value();
+        let rules = value["policy"]["egress"].as_array().unwrap_or_else(|| panic!("{value}"));
+        rules.iter().map(|rule| rule["target"].as_str().unwrap().to_owned()).collect()
+    };
+    let shown = egress("GET", &Value::Null);
+    assert_eq!(shown.value()["policy"], policy);
+    assert_eq!(targets(&lifecycle("GET", &Value::Null)), ["a.test", "*.b.test"]);
+    let rules = json!([
+        { "action": "deny", "target": "a.test" },
+        { "action": "allow", "target": "c.test" },
+        { "action": "deny", "target": "c.test" },
+    ]);
+    assert_eq!(targets(&egress("PATCH", &rules)), ["*.b.test", "c.test"]);
+    assert_eq!(targets(&lifecycle("DELETE", &json!(["c.test", "none.test"]))), ["*.b.test"]);
+    let policy = json!({ "egress": [{ "action": "allow", "target": "d.test" }] });
+    assert_eq!(targets(&lifecycle("PUT", &policy)), ["d.test"]);
+    for target in ["10.0.0.1", "127.0.0.0/8", "host.stockade.internal", "*", "::1"] {
+        let rules = json!([{ "action": "allow", "target": target }]);
+        let refused = lifecycle("PATCH", &rules);
+        assert_eq!(refused.status, 501, "{target}: {}", refused.text());
+    }
+    assert_eq!(targets(&lifecycle("GET", &Value::Null)), ["d.test"]);
+}
+
 fn the_lifecycle_has_the_states_of_its_clients(world: &World) {
     let server = Server::start(world, &[]);
     let (key, _) = key(world, &["--owner", "me"]);
@@ -183,5 +287,7 @@ fn the_lifecycle_has_the_states_of_its_clients(world: &World) {
 as_root_and_as_user!(
     commands_and_files,
     ports_are_relayed,
+    web_sockets_are_relayed_and_end_with_the_sandbox,
+    the_policy_of_a_sandbox_is_changed,
     the_lifecycle_has_the_states_of_its_clients
 );

@@ -214,7 +214,7 @@ async fn start(
     entrypoint: Vec<String>,
 ) -> Result<(), Failure> {
     let keeps_alive = |words: &&[&str]| words.iter().eq(entrypoint.iter());
-    if entrypoint.is_empty() || KEEP_ALIVE.iter().any(|words| keeps_alive(words)) {
+    if entrypoint.is_empty() || KEEP_ALIVE.iter().any(keeps_alive) {
         return Ok(());
     }
     let mut caller = principal.caller.clone();

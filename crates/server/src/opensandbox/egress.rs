@@ -79,7 +79,8 @@ async fn health() -> Json<Value> {
     Json(json!({ "status": "healthy" }))
 }
 
-fn status(sandbox: &Sandbox) -> Json<Value> {
+/// The policy of a sandbox, and how it is enforced.
+pub(super) fn status(sandbox: &Sandbox) -> Json<Value> {
     let rules = sandbox.network.as_ref().map(|network| &network.policy);
     let egress: Vec<_> = rules
         .map(|policy| policy.rules())
@@ -88,55 +89,86 @@ fn status(sandbox: &Sandbox) -> Json<Value> {
         .map(|rule| json!({ "action": rule.action, "target": rule.target.to_string() }))
         .collect();
     let default = rules.map_or(Effect::Deny, |policy| policy.default_effect());
+    let mode = if default == Effect::Deny { "deny_all" } else { "allow_all" };
     Json(json!({
         "status": "ok",
-        "mode": "proxy",
+        "mode": mode,
         "enforcementMode": "proxy",
         "policy": { "defaultAction": default, "egress": egress },
     }))
 }
 
-async fn show(Extension(target): Extension<proxy::Target>) -> Json<Value> {
-    status(&target.sandbox)
-}
-
-/// Adds rules; the first of several for one target counts.
-async fn change(
-    State(state): State<PortState>,
-    Extension(target): Extension<proxy::Target>,
-    JsonBody(rules): JsonBody<Vec<Rule>>,
-) -> Result<Json<Value>, Failure> {
-    let mut request = ChangeNetwork::new(target.sandbox.id.clone());
+/// The change that adds rules; the first of several for one target counts.
+pub(super) fn additions(sandbox: &Sandbox, rules: &[Rule]) -> Result<ChangeNetwork, Failure> {
+    let mut request = ChangeNetwork::new(sandbox.id.clone());
     let mut seen: Vec<&str> = Vec::new();
-    for rule in &rules {
+    for rule in rules {
         if seen.contains(&rule.target.as_str()) {
             continue;
         }
         seen.push(&rule.target);
         match rule.action {
             Action::Allow => request.allow.push(host(&rule.target)?),
-            Action::Deny if is_allowed(&target.sandbox, &rule.target) => {
+            Action::Deny if is_allowed(sandbox, &rule.target) => {
                 request.refuse.push(host(&rule.target)?);
             }
             Action::Deny => return Err(unsupported("a rule that denies a target")),
         }
     }
-    let changed = state.sandboxes.change_network(&target.caller, request).await?;
-    Ok(status(&changed))
+    Ok(request)
 }
 
-/// Removes the rules for targets.
+/// The change that removes the rules for targets.
+pub(super) fn removals(sandbox: &Sandbox, targets: &[String]) -> Result<ChangeNetwork, Failure> {
+    let mut request = ChangeNetwork::new(sandbox.id.clone());
+    for name in targets.iter().filter(|name| is_allowed(sandbox, name)) {
+        request.refuse.push(host(name)?);
+    }
+    Ok(request)
+}
+
+/// The change after which a sandbox has exactly this policy.
+pub(super) fn replacement(sandbox: &Sandbox, policy: Policy) -> Result<ChangeNetwork, Failure> {
+    let wanted = network(policy)?;
+    let mut request = ChangeNetwork::new(sandbox.id.clone());
+    let Some(current) = sandbox.network.as_ref().map(|network| &network.policy) else {
+        // The change itself is refused then, with the reason.
+        request.allow = wanted.allow;
+        return Ok(request);
+    };
+    if current.default_effect() != wanted.default {
+        return Err(unsupported("another `defaultAction` than that of the sandbox"));
+    }
+    for rule in current.rules() {
+        let kept = wanted.allow.iter().any(|host| *host.target() == rule.target);
+        if !kept {
+            request.refuse.push(host(&rule.target.to_string())?);
+        }
+    }
+    request.allow = wanted.allow;
+    Ok(request)
+}
+
+async fn show(Extension(target): Extension<proxy::Target>) -> Json<Value> {
+    status(&target.sandbox)
+}
+
+async fn change(
+    State(state): State<PortState>,
+    Extension(target): Extension<proxy::Target>,
+    JsonBody(rules): JsonBody<Vec<Rule>>,
+) -> Result<Json<Value>, Failure> {
+    let request = additions(&target.sandbox, &rules)?;
+    Ok(status(&state.sandboxes.change_network(&target.caller, request).await?))
+}
+
 async fn remove(
     State(state): State<PortState>,
     Extension(target): Extension<proxy::Target>,
     JsonBody(targets): JsonBody<Vec<String>>,
 ) -> Result<Json<Value>, Failure> {
-    let mut request = ChangeNetwork::new(target.sandbox.id.clone());
-    for name in targets.iter().filter(|name| is_allowed(&target.sandbox, name)) {
-        request.refuse.push(host(name)?);
-    }
-    let changed = state.sandboxes.change_network(&target.caller, request).await?;
-    Ok(status(&changed))
+    let request = removals(&target.sandbox, &targets)?;
+    Ok(status(&state.sandboxes.change_network(&target.caller, request).await?))
 }
 
 /// Whether a rule allows exactly this target, and the default denies it.

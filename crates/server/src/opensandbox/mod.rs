@@ -16,6 +16,7 @@ mod failure;
 mod lifecycle;
 mod limits;
 mod names;
+mod policy;
 mod port;
 mod proxy;
 mod request;
@@ -69,6 +70,10 @@ pub fn routes(sandboxes: Arc<dyn Sandboxes>, auth: Arc<HttpAuth>, hosts: Allowed
         .route("/sandboxes/{id}/resume", post(lifecycle::resume))
         .route("/sandboxes/{id}/renew-expiration", post(lifecycle::renew))
         .route("/sandboxes/{id}/metadata", patch(sandboxes::change_metadata))
+        .route(
+            "/sandboxes/{id}/networkpolicy",
+            get(policy::show).put(policy::replace).patch(policy::change).delete(policy::remove),
+        )
         .route("/sandboxes/{id}/endpoints/{port}", get(endpoints::get))
         .route("/sandboxes/{id}/snapshots", post(snapshots::create))
         .route("/snapshots", get(snapshots::list))

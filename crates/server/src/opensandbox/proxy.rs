@@ -89,10 +89,13 @@ async fn serve_port(
     let (principal, sandbox) =
         app.auth.check_token(&*app.sandboxes, &peer, &token, (&id, port)).await?;
     let mut caller = principal.caller;
-    let key = request.headers().get(stockade_api::wire::KEY_HEADER);
-    caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
-    let target = Target { caller, sandbox: Arc::new(sandbox) };
     *request.uri_mut() = inner_uri(request.uri())?;
+    // Other requests may be several operations, which cannot have the same key.
+    if port == EXECD_PORT && request.uri().path() == "/command" {
+        let key = request.headers().get(stockade_api::wire::KEY_HEADER);
+        caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
+    }
+    let target = Target { caller, sandbox: Arc::new(sandbox) };
     let routes = match port {
         EXECD_PORT => app.own_ports.execd,
         EGRESS_PORT => app.own_ports.egress,

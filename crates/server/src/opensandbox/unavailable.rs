@@ -10,7 +10,6 @@ use super::failure::{Failure, unsupported};
 /// The unavailable paths of the lifecycle interface.
 pub(super) fn lifecycle() -> Router<App> {
     paths(&[
-        "/sandboxes/{id}/networkpolicy",
         "/sandboxes/{id}/diagnostics/{what}",
         "/pools",
         "/pools/{name}",
@@ -21,7 +20,7 @@ pub(super) fn lifecycle() -> Router<App> {
 
 /// The unavailable paths of the interface for commands and files.
 pub(super) fn execd() -> Router<super::proxy::PortState> {
-    paths(&["/code", "/code/{*path}", "/pty", "/pty/{*path}", "/v1/{*path}", "/metrics/watch"])
+    paths(&["/code", "/code/{*path}", "/pty", "/pty/{*path}", "/v1/{*path}"])
 }
 
 /// The unavailable paths of the interface for the network policy.

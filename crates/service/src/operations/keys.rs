@@ -56,7 +56,14 @@ pub(crate) async fn create(
     };
     let key = format!("{PREFIX}{}", hex(&random::<RANDOM_BYTES>()?));
     let insert = keys::insert(&properties, &hash_of(&key));
-    service.inner.store.execute(vec![insert]).await.map_err(store_problem)?;
+    let inserted = service.inner.store.execute(vec![insert]).await;
+    inserted.map_err(|error| match store_problem(error) {
+        problem if problem.code == Code::Conflict => {
+            Problem::new(Code::Conflict, "the key of this request was revoked since")
+                .remedied_by("stockade keys create")
+        }
+        problem => problem,
+    })?;
     Ok(CreatedKey { key, properties })
 }
 

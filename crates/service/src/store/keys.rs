@@ -15,12 +15,13 @@ const COLUMNS: &str = "id, name, owner_id, is_admin, created_at, expires_at, rev
 const IS_ACTIVE: &str = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)";
 
 /// Adds a key. A repeated request has the same id and replaces the hash, because the first key may
-/// not have reached the client.
+/// not have reached the client; a conflict if it was revoked since.
 pub(crate) fn insert(key: &ApiKey, hash: &str) -> Statement {
     let expires_at = key.expires_at.map(|at| at.as_ms());
     Statement::new(
         "INSERT INTO api_keys (id, name, owner_id, hash, is_admin, created_at, expires_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET hash = ?4",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE \
+         SET hash = ?4 WHERE revoked_at IS NULL",
         vec![
             key.id.as_str().into(),
             key.name.as_deref().into(),
@@ -31,6 +32,7 @@ pub(crate) fn insert(key: &ApiKey, hash: &str) -> Statement {
             expires_at.into(),
         ],
     )
+    .expecting(1)
 }
 
 /// Revokes a key, unless it was revoked before.

@@ -149,7 +149,7 @@ pub(super) async fn status(
         let operation = state.sandboxes.operation(&target.caller, command.workflow_id.clone());
         let record = operation.await?;
         let reason = record.result.as_ref().and_then(|result| result["reason"].as_str());
-        error = record.error.map(|problem| problem.message).or(reason.map(str::to_owned));
+        error = record.error.map(|problem| problem.message).or_else(|| reason.map(str::to_owned));
     }
     Ok(Json(Status {
         id: command.workflow_id.0,

@@ -29,17 +29,18 @@ const COMMAND_ERROR: &str = "CommandExecError";
 pub(super) fn stream(state: PortState, target: Target, session: Session) -> Response {
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     tokio::spawn(relay(state, target, session, sender));
-    response(Body::new(Channel(receiver)))
+    event_stream(Body::new(Channel(receiver)))
 }
 
 /// The response for a command that continues without this client.
 pub(super) fn detached(id: &str) -> Response {
     let mut text = event(init(id));
     text.extend(event(json!({ "type": "execution_complete", "execution_time": 0 })));
-    response(Body::from(text))
+    event_stream(Body::from(text))
 }
 
-fn response(body: Body) -> Response {
+/// The response with a stream of events.
+pub(super) fn event_stream(body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
@@ -51,7 +52,7 @@ fn response(body: Body) -> Response {
 type Sender = mpsc::Sender<Bytes>;
 
 /// The events of a channel as a body.
-struct Channel(mpsc::Receiver<Bytes>);
+pub(super) struct Channel(pub(super) mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Channel {
     type Data = Bytes;

@@ -49,6 +49,7 @@ pub(super) fn routes() -> Router<PortState> {
         .route("/directories", post(directories::create).delete(directories::remove))
         .route("/directories/list", get(directories::list))
         .route("/metrics", get(metrics::current))
+        .route("/metrics/watch", get(metrics::watch))
         .merge(unavailable::execd())
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

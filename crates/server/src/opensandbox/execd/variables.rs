@@ -33,7 +33,7 @@ pub(super) async fn add(state: &PortState, target: &Target, execute: &mut Execut
         Err(problem) => return Err(problem),
     }
     for (name, value) in parse(&String::from_utf8_lossy(&text)) {
-        execute.environment.entry(name).or_insert(Bytes(value.into_bytes()));
+        execute.environment.entry(name).or_insert_with(|| Bytes(value.into_bytes()));
     }
     let file = Bytes(FILE.as_bytes().to_vec());
     execute.environment.entry(VARIABLES.to_owned()).or_insert(file);
