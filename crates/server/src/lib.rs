@@ -7,6 +7,7 @@
 //! listener of `tcp`. `mcp` is the protocol of agents, over a pair of streams.
 
 pub mod auth;
+mod failure;
 pub mod local;
 pub mod mcp;
 pub mod opensandbox;

@@ -15,11 +15,11 @@ use stockade_core::SnapshotId;
 
 use super::App;
 use super::egress::{Policy, network};
-use super::failure::{Failure, invalid, unsupported};
 use super::limits::limits;
 use super::request::JsonBody;
 use super::sandboxes::{ENTRYPOINT, RESERVED, SandboxBody};
 use crate::auth::Principal;
+use crate::failure::{Failure, invalid, unsupported};
 
 /// An image of the machine that the server runs on: its own programs.
 const HOST: &str = "host";

@@ -10,10 +10,10 @@ use stockade_api::{ChangeNetwork, Network, Sandbox};
 use stockade_core::access::Effect;
 use stockade_core::network::{AllowedHost, Target, is_host_loopback};
 
-use super::failure::{Failure, invalid, unsupported};
-use super::proxy::{self, PortState};
 use super::request::JsonBody;
-use super::{execd, unavailable};
+use super::target::{self, PortState};
+use super::unavailable;
+use crate::failure::{Failure, invalid, unsupported};
 
 /// A network policy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ pub(super) fn routes() -> Router<PortState> {
         .route("/policy", get(show).patch(change).delete(remove))
         .route("/health", get(health))
         .merge(unavailable::egress())
-        .fallback(execd::unknown)
+        .fallback(unavailable::unknown)
 }
 
 async fn health() -> Json<Value> {
@@ -149,13 +149,13 @@ pub(super) fn replacement(sandbox: &Sandbox, policy: Policy) -> Result<ChangeNet
     Ok(request)
 }
 
-async fn show(Extension(target): Extension<proxy::Target>) -> Json<Value> {
+async fn show(Extension(target): Extension<target::Target>) -> Json<Value> {
     status(&target.sandbox)
 }
 
 async fn change(
     State(state): State<PortState>,
-    Extension(target): Extension<proxy::Target>,
+    Extension(target): Extension<target::Target>,
     JsonBody(rules): JsonBody<Vec<Rule>>,
 ) -> Result<Json<Value>, Failure> {
     let request = additions(&target.sandbox, &rules)?;
@@ -164,7 +164,7 @@ async fn change(
 
 async fn remove(
     State(state): State<PortState>,
-    Extension(target): Extension<proxy::Target>,
+    Extension(target): Extension<target::Target>,
     JsonBody(targets): JsonBody<Vec<String>>,
 ) -> Result<Json<Value>, Failure> {
     let request = removals(&target.sandbox, &targets)?;

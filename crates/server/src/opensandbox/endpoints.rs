@@ -10,11 +10,11 @@ use stockade_api::Problem;
 use stockade_core::{Code, State as SandboxState};
 
 use super::App;
-use super::failure::{Failure, invalid, unsupported};
-use super::proxy::{EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN};
-use super::request::{Query, sandbox_id};
+use super::request::{Query, port_number, sandbox_id};
 use super::sandboxes::find;
+use super::target::{EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN};
 use crate::auth::Principal;
+use crate::failure::{Failure, invalid, unsupported};
 
 /// An endpoint.
 #[derive(Debug, Serialize)]
@@ -56,10 +56,4 @@ pub(super) async fn get(
         endpoint: format!("{host}/v1/sandboxes/{id}/proxy/{port}"),
         headers: BTreeMap::from([(name, token)]),
     }))
-}
-
-/// A port in a path.
-pub(super) fn port_number(text: &str) -> Result<u16, Failure> {
-    let port = text.parse::<u16>().ok().filter(|port| *port > 0);
-    port.ok_or_else(|| invalid(format!("{text:?} is not a port")))
 }

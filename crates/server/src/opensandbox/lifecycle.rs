@@ -10,10 +10,10 @@ use stockade_api::{ById, Problem, Renew};
 use stockade_core::{Code, Time};
 
 use super::App;
-use super::failure::{Failure, invalid};
 use super::request::{Id, JsonBody};
 use super::sandboxes::find;
 use crate::auth::Principal;
+use crate::failure::{Failure, invalid};
 
 /// `POST /v1/sandboxes/{id}/pause`.
 pub(super) async fn pause(

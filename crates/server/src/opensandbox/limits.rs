@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stockade_core::sandbox::{BestEffort, Limits};
 
-use super::failure::{Failure, invalid, unsupported};
+use crate::failure::{Failure, invalid, unsupported};
 
 /// What the clients request if their user requests nothing.
 const DEFAULTS: [(&str, &str); 2] = [("cpu", "1"), ("memory", "2Gi")];

@@ -5,14 +5,13 @@
 //! Requests and responses have the form that the clients of OpenSandbox 1.1.1 send and read. What is
 //! not available is refused with 501; no member of a request is ignored.
 //!
-//! Reading order: this file (all routes), `request` and `failure` (what all routes share),
+//! Reading order: this file (all routes), `request` (what all routes share),
 //! `sandboxes` and the other groups of routes of the lifecycle, `proxy`, `execd`.
 
 mod create;
 mod egress;
 mod endpoints;
 mod execd;
-mod failure;
 mod lifecycle;
 mod limits;
 mod names;
@@ -23,6 +22,7 @@ mod request;
 mod sandboxes;
 mod snapshots;
 mod status;
+mod target;
 mod unavailable;
 
 use std::sync::Arc;
@@ -37,11 +37,11 @@ use serde_json::{Value, json};
 use stockade_api::{Problem, Sandboxes};
 use stockade_core::Code;
 
-pub(crate) use failure::Failure;
 use proxy::OwnPorts;
 pub use status::Status;
 
 use crate::auth::{HttpAuth, TcpPeer};
+use crate::failure::{self, Failure};
 use crate::tcp::{AllowedHosts, guard};
 
 /// The largest JSON of a request, in bytes.

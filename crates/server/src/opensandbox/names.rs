@@ -4,7 +4,7 @@ use stockade_api::{Caller, ReadFile, Sandboxes};
 use stockade_core::SandboxId;
 use tokio::io::AsyncReadExt as _;
 
-use super::failure::{Failure, invalid};
+use crate::failure::{Failure, invalid};
 
 /// The most bytes of a file with names that are read.
 const FILE_BYTES: u64 = 1 << 20;

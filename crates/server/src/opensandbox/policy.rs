@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::App;
 use super::egress::{self, Policy, Rule};
-use super::failure::Failure;
 use super::request::{Id, JsonBody};
 use super::sandboxes::find;
 use crate::auth::Principal;
+use crate::failure::Failure;
 
 /// `GET`.
 pub(super) async fn show(

@@ -14,9 +14,9 @@ use stockade_api::{Connect, Problem, Sandboxes};
 use stockade_core::Code;
 use tokio::io::copy_bidirectional;
 
-use super::failure::{Failure, invalid};
-use super::proxy::{EGRESS_TOKEN, EXECD_TOKEN, PORT_TOKEN, Target};
+use super::target::{EGRESS_TOKEN, EXECD_TOKEN, PORT_TOKEN, Target};
 use crate::auth::KEY_HEADERS;
+use crate::failure::{Failure, invalid};
 
 /// How long a server inside may take for the head of its response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(600);

@@ -9,36 +9,16 @@ use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
-use stockade_api::{Caller, Sandbox, Sandboxes};
+use stockade_api::Sandboxes;
 use tower::ServiceExt as _;
 
-use super::endpoints::port_number;
-use super::failure::{Failure, invalid};
-use super::request::{Peer, sandbox_id};
+use super::request::{Peer, port_number, sandbox_id};
+use super::target::{
+    EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
+};
 use super::{App, REQUEST_BYTES, egress, execd, port};
 use crate::auth::invalid_token;
-
-/// The port of the interface for commands and files.
-pub(super) const EXECD_PORT: u16 = 44772;
-/// The port of the interface for the network policy.
-pub(super) const EGRESS_PORT: u16 = 18080;
-/// The headers with the access token, as clients of each port send it.
-pub(super) const EXECD_TOKEN: &str = "X-EXECD-ACCESS-TOKEN";
-pub(super) const EGRESS_TOKEN: &str = "OPENSANDBOX-EGRESS-AUTH";
-pub(super) const PORT_TOKEN: &str = "OpenSandbox-Secure-Access";
-
-/// The shared state of the routes on a port.
-#[derive(Debug, Clone)]
-pub(super) struct PortState {
-    pub(super) sandboxes: Arc<dyn Sandboxes>,
-}
-
-/// The sandbox of a request to a port, and on whose behalf it is executed.
-#[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) caller: Caller,
-    pub(super) sandbox: Arc<Sandbox>,
-}
+use crate::failure::{Failure, invalid};
 
 /// The routes of the ports that the server itself serves.
 #[derive(Debug, Clone)]

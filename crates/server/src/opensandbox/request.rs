@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use stockade_api::Problem;
 use stockade_core::{Code, SandboxId};
 
-use super::failure::{Failure, invalid, unsupported};
 use super::{App, TcpPeer};
 use crate::auth::Principal;
+use crate::failure::{Failure, invalid, unsupported};
 
 /// The connection of a request.
 pub(super) struct Peer(pub(super) Arc<TcpPeer>);
@@ -62,6 +62,12 @@ impl FromRequestParts<App> for Id {
 pub(super) fn sandbox_id(text: &str) -> Result<SandboxId, Failure> {
     SandboxId::new(text)
         .map_err(|_| Failure(Problem::new(Code::NotFound, format!("there is no sandbox {text:?}"))))
+}
+
+/// A port in a path.
+pub(super) fn port_number(text: &str) -> Result<u16, Failure> {
+    let port = text.parse::<u16>().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| invalid(format!("{text:?} is not a port")))
 }
 
 /// The JSON of a request.

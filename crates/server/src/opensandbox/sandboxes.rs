@@ -11,10 +11,10 @@ use stockade_api::{
 };
 use stockade_core::Time;
 
-use super::failure::{Failure, invalid};
 use super::request::{Id, JsonBody, Query};
 use super::{App, Status};
 use crate::auth::Principal;
+use crate::failure::{Failure, invalid};
 
 /// The prefix of metadata that clients may not set.
 pub(super) const RESERVED: &str = "opensandbox.io/";

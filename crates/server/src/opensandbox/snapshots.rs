@@ -8,10 +8,10 @@ use stockade_api::{Empty, Problem, Snapshot, TakeSnapshot};
 use stockade_core::{Code, SnapshotId, Time};
 
 use super::App;
-use super::failure::{Failure, invalid, unsupported};
 use super::request::{Id, JsonBody, Query};
 use super::sandboxes::Page;
 use crate::auth::Principal;
+use crate::failure::{Failure, invalid, unsupported};
 
 /// The states of a snapshot. One is complete before its response is sent.
 const STATES: [&str; 4] = ["Creating", "Deleting", "Ready", "Failed"];

@@ -3,9 +3,12 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::any;
+use stockade_api::Problem;
+use stockade_core::Code;
 
 use super::App;
-use super::failure::{Failure, unsupported};
+use super::target::PortState;
+use crate::failure::{Failure, unsupported};
 
 /// The unavailable paths of the lifecycle interface.
 pub(super) fn lifecycle() -> Router<App> {
@@ -19,12 +22,12 @@ pub(super) fn lifecycle() -> Router<App> {
 }
 
 /// The unavailable paths of the interface for commands and files.
-pub(super) fn execd() -> Router<super::proxy::PortState> {
+pub(super) fn execd() -> Router<PortState> {
     paths(&["/code", "/code/{*path}", "/pty", "/pty/{*path}", "/v1/{*path}"])
 }
 
 /// The unavailable paths of the interface for the network policy.
-pub(super) fn egress() -> Router<super::proxy::PortState> {
+pub(super) fn egress() -> Router<PortState> {
     paths(&["/credential-vault", "/credential-vault/{*path}"])
 }
 
@@ -34,4 +37,10 @@ fn paths<S: Clone + Send + Sync + 'static>(paths: &[&str]) -> Router<S> {
 
 async fn refuse(request: Request) -> Failure {
     unsupported(format_args!("the path {}", request.uri().path()))
+}
+
+/// The response to a path that does not exist.
+pub(super) async fn unknown(request: Request) -> Failure {
+    let message = format!("there is no path {} with that method", request.uri().path());
+    Failure(Problem::new(Code::NotFound, message))
 }

@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_core::{Code, Problem};
 
-use crate::opensandbox::Failure;
+use crate::failure::Failure;
 
 /// The names under which clients may address the server.
 #[derive(Debug, Clone)]

@@ -13,10 +13,10 @@ use stockade_api::{
 };
 use stockade_core::{Code, Time};
 
-use super::super::failure::{Failure, invalid};
-use super::super::proxy::{PortState, Target};
 use super::super::request::{JsonBody, Query};
+use super::super::target::{PortState, Target};
 use super::{events, variables};
+use crate::failure::{Failure, invalid};
 
 /// Runs its first argument with `bash`, or with `sh` where there is none.
 const SHELL: &str =

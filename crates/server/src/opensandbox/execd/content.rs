@@ -8,10 +8,10 @@ use axum::response::{IntoResponse as _, Response};
 use stockade_api::body::FileBody;
 use stockade_api::{FileKind, ReadFile};
 
-use super::super::failure::{Failure, invalid};
-use super::super::proxy::{PortState, Target};
 use super::super::request::Query;
+use super::super::target::{PortState, Target};
 use super::files::{path, stat};
+use crate::failure::{Failure, invalid};
 
 /// The part of a file that a request selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

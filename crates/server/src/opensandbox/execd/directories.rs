@@ -6,10 +6,10 @@ use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
 use stockade_api::{FileKind, ListDirectory, MakeDirectory, RemoveFile, SetPermissions};
 
-use super::super::failure::{Failure, invalid};
-use super::super::proxy::{PortState, Target};
 use super::super::request::{JsonBody, Query};
+use super::super::target::{PortState, Target};
 use super::files::{FileBody, Permissions, names, path, stat};
+use crate::failure::{Failure, invalid};
 
 /// `POST /directories`.
 pub(super) async fn create(

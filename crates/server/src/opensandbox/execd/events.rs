@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use stockade_api::{Ending, KillCommand, OutputEnd, Problem, Session, SessionEvent};
 use tokio::sync::mpsc;
 
-use super::super::proxy::{PortState, Target};
+use super::super::target::{PortState, Target};
 
 /// How many events may wait for a slow client; then the command waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -92,6 +92,8 @@ async fn relay(state: PortState, target: Target, session: Session, to: Sender) {
                     out.finish(&to).await?;
                     err.finish(&to).await?;
                     send(&to, ended(&end)).await?;
+                    // After the end of the stream, the status of the command is its end.
+                    let _ = state.sandboxes.wait_operation(&target.caller, id.clone()).await;
                     return Some(());
                 }
                 Ok(Some(Err(problem))) => {

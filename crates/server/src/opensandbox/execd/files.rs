@@ -12,10 +12,10 @@ use stockade_api::{
 };
 use stockade_core::Time;
 
-use super::super::failure::{Failure, invalid};
 use super::super::names::Names;
-use super::super::proxy::{PortState, Target};
 use super::super::request::{JsonBody, Query};
+use super::super::target::{PortState, Target};
+use crate::failure::{Failure, invalid};
 
 /// A file in a response.
 #[derive(Debug, Serialize)]

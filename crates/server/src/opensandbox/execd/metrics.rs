@@ -9,9 +9,9 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 use stockade_api::{GetSandbox, Metrics};
 
-use super::super::failure::Failure;
-use super::super::proxy::{PortState, Target};
+use super::super::target::{PortState, Target};
 use super::events::{Channel, event_stream};
+use crate::failure::Failure;
 
 /// How long the use of processors is measured.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -16,13 +16,10 @@ mod upload;
 mod variables;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
-use stockade_api::Problem;
-use stockade_core::Code;
 
-use super::failure::Failure;
-use super::proxy::PortState;
+use super::target::PortState;
 use super::unavailable;
 
 /// The variable with the path of the file with variables for later commands.
@@ -51,14 +48,8 @@ pub(super) fn routes() -> Router<PortState> {
         .route("/metrics", get(metrics::current))
         .route("/metrics/watch", get(metrics::watch))
         .merge(unavailable::execd())
-        .fallback(unknown)
-        .method_not_allowed_fallback(unknown)
+        .fallback(unavailable::unknown)
+        .method_not_allowed_fallback(unavailable::unknown)
 }
 
 async fn ping() {}
-
-/// The response to a path that does not exist.
-pub(super) async fn unknown(request: Request) -> Failure {
-    let message = format!("there is no path {} with that method", request.uri().path());
-    Failure(Problem::new(Code::NotFound, message))
-}

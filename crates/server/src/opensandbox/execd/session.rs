@@ -11,10 +11,10 @@ use stockade_api::{
 };
 use stockade_core::Code;
 
-use super::super::failure::{Failure, invalid};
-use super::super::proxy::{PortState, Target};
 use super::super::request::JsonBody;
+use super::super::target::{PortState, Target};
 use super::{command, variables};
+use crate::failure::{Failure, invalid};
 
 /// The directory of all sessions.
 const DIRECTORY: &str = "/tmp/.opensandbox/sessions";

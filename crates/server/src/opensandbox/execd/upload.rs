@@ -14,10 +14,10 @@ use stockade_api::body::BodyReader;
 use stockade_api::{FileContent, WriteFile};
 use tokio::sync::mpsc;
 
-use super::super::failure::{Failure, invalid};
-use super::super::proxy::{PortState, Target};
 use super::super::request::parse;
+use super::super::target::{PortState, Target};
 use super::files::{Permissions, path};
+use crate::failure::{Failure, invalid};
 
 /// The largest metadata of a file, in bytes.
 const METADATA_BYTES: u64 = 64 << 10;

@@ -7,7 +7,7 @@ use stockade_api::{Bytes, Execute, ReadFile, Result};
 use stockade_core::Code;
 use tokio::io::AsyncReadExt as _;
 
-use super::super::proxy::{PortState, Target};
+use super::super::target::{PortState, Target};
 use super::VARIABLES;
 
 /// The path of the file.

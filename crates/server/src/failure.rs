@@ -1,4 +1,4 @@
-//! Failures in the form of OpenSandbox: `{code, message}`, with our code and our further members.
+//! Failures of requests over TCP, in the form of OpenSandbox: `{code, message}`, with our code and our further members.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -30,7 +30,7 @@ impl IntoResponse for Failure {
 }
 
 /// The response to a method that a path does not have.
-pub(super) fn method_not_allowed(problem: Problem) -> Response {
+pub(crate) fn method_not_allowed(problem: Problem) -> Response {
     respond(StatusCode::METHOD_NOT_ALLOWED, &problem)
 }
 
