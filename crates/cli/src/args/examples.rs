@@ -187,11 +187,10 @@ pub const SERVE: &str = "\
 Examples:
   stockade serve
   stockade serve --listen 127.0.0.1:9000
-  stockade serve --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem \\
-    --allowed-host box.example.com
+  stockade serve --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
 
-Without an API key only processes of this user on this host are served. With one, each request needs a
-key: stockade keys create
+Without an API key only processes of this user on this host are served. With one,
+each request needs a key: stockade keys create
 
 Environment variables with the same names as the options:
   STOCKADE_LISTEN, STOCKADE_TLS_CERT, STOCKADE_TLS_KEY, STOCKADE_ALLOWED_HOST
