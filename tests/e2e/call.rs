@@ -148,6 +148,24 @@ impl Running {
         self.stdout.text()
     }
 
+    /// The standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until standard error contains a line with a text.
+    pub(crate) fn wait_for_message(&mut self, wanted: &str) {
+        let has = |text: &str| {
+            text.split_inclusive('\n').any(|line| line.contains(wanted) && line.ends_with('\n'))
+        };
+        while !has(&self.stderr()) {
+            let ended = !self.is_running();
+            assert!(!ended || has(&self.stderr()), "{} ended: {}", self.text, self.stderr());
+            assert!(self.started.elapsed() < self.deadline, "{}: {}", self.text, self.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Writes to standard input and leaves it open.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stdin.as_mut().unwrap().write_all(bytes).unwrap();

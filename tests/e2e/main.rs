@@ -55,6 +55,7 @@ mod registry;
 mod run;
 mod run_and_create;
 mod sandbox;
+mod served;
 mod smithers_pages;
 mod smithers_types;
 mod snapshots;

@@ -13,12 +13,21 @@ pub struct Caller {
     pub idempotency_key: Option<String>,
     /// The execution that the operation is part of, recorded with the sandboxes that it creates.
     pub execution_id: Option<ExecutionId>,
+    /// Whether the caller may manage the server: its API keys. A server determines it.
+    pub admin: bool,
 }
 
 impl Caller {
     /// A caller with an owner only.
     pub const fn new(owner: OwnerId) -> Self {
-        Self { owner, idempotency_key: None, execution_id: None }
+        Self { owner, idempotency_key: None, execution_id: None, admin: false }
+    }
+
+    /// The same caller, with the admin scope.
+    #[must_use]
+    pub const fn with_admin(mut self) -> Self {
+        self.admin = true;
+        self
     }
 
     /// The same caller, with a key for its next operation.

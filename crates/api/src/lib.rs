@@ -4,7 +4,7 @@
 //! `service` implements it, `client` forwards it to a server. There is no logic here.
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
-//! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire`
+//! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`; `wire`
 //! defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
 //! wait for, `measurement` the metrics for monitoring.
 
@@ -15,6 +15,7 @@ mod command;
 mod endpoint;
 mod event;
 mod files;
+mod keys;
 mod live_command;
 pub mod measurement;
 mod network;
@@ -53,15 +54,16 @@ pub use files::{
     MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
     SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
+pub use keys::{ApiKey, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, RevokeKey};
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};
 pub use network::{ChangeNetwork, Network, NetworkStatus};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{
-    CacheMount, CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction, KillSandbox,
-    ListSandboxes, Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser, SelectedRuntime,
-    VolumeMount,
+    CacheMount, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction,
+    KillSandbox, ListSandboxes, Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser,
+    SelectedRuntime, VolumeMount,
 };
 pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use secrets::{SecretStatus, SecretValue, SetSecrets};

@@ -411,6 +411,16 @@ impl From<ById> for KillSandbox {
     }
 }
 
+/// Changes the labels of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeMetadata {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// The new value of each label; with `null` the label is removed. Others stay as they are.
+    pub metadata: BTreeMap<String, Option<String>>,
+}
+
 /// Extends the life of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

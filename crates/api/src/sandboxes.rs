@@ -26,12 +26,13 @@ use crate::files::{
     ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles,
     SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
+use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
-    CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox, SandboxList,
-    SelectedRuntime,
+    ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox,
+    SandboxList, SelectedRuntime,
 };
 use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
@@ -170,6 +171,8 @@ operations! {
         resume(ById) -> Sandbox;
         /// Extends the life of a sandbox.
         renew(Renew) -> Sandbox;
+        /// Adds, replaces or removes labels of a sandbox.
+        change_metadata(ChangeMetadata) -> Sandbox;
         /// Adds or removes hosts that a sandbox may connect to.
         change_network(ChangeNetwork) -> Sandbox;
         /// Gives the egress process values of a sandbox's secrets. They are recorded nowhere.
@@ -193,6 +196,8 @@ operations! {
         cancel_operation(OperationId) -> OperationInfo;
         /// Lists the commands of sandboxes.
         commands(ListCommands) -> CommandList;
+        /// Gets one command.
+        get_command(OperationId) -> CommandInfo;
         /// Ends a command with all processes that it has started. Has no effect on one that has
         /// ended.
         kill_command(KillCommand) -> CommandInfo;
@@ -242,6 +247,12 @@ operations! {
         apply_bundle(ApplyBundle) -> AppliedBundle;
         /// Rejects a bundle.
         reject_bundle(RejectBundle) -> RejectedBundle;
+        /// Creates an API key.
+        create_key(CreateKey) -> CreatedKey;
+        /// Lists API keys.
+        keys(ListKeys) -> KeyList;
+        /// Revokes an API key.
+        revoke_key(RevokeKey) -> ApiKey;
     }
     long {
         /// Runs a command whose streams the caller controls.

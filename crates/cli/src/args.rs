@@ -15,6 +15,7 @@ pub mod live;
 pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
+pub mod serve;
 pub mod snippet;
 pub mod volume;
 pub mod workflow;
@@ -246,9 +247,12 @@ pub enum Command {
     /// Cancel a workflow run
     #[command(after_help = examples::CANCEL)]
     Cancel(workflow::OneRun),
-    /// Run the local server in the foreground until interrupted
+    /// Serve sandboxes over TCP, to clients of OpenSandbox, until interrupted
     #[command(after_help = examples::SERVE)]
-    Serve,
+    Serve(serve::Serve),
+    /// Manage the API keys of the server
+    #[command(after_help = examples::KEYS)]
+    Keys(serve::Keys),
     /// Print a shell completion script
     #[command(after_help = examples::COMPLETIONS)]
     Completions(Completions),
@@ -549,9 +553,20 @@ impl Command {
     #[must_use]
     pub fn needs_engine(&self) -> bool {
         match self {
-            Self::Debug(_) | Self::Snippet(_) | Self::Mcp(_) | Self::Graph(_) | Self::Serve => true,
+            Self::Debug(_) | Self::Snippet(_) | Self::Mcp(_) | Self::Graph(_) | Self::Serve(_) => {
+                true
+            }
             Self::Up(up) => up.result.is_some(),
             _ => false,
+        }
+    }
+
+    /// The data directory that the command line names.
+    pub fn data_dir(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Serve(serve) => serve.data_dir.as_deref(),
+            Self::Keys(keys) => keys.common().data_dir.as_deref(),
+            _ => None,
         }
     }
 
@@ -593,6 +608,7 @@ impl Command {
             Self::Volume(volume) => volume.wants_json(),
             Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
+            Self::Keys(keys) => keys.common().json,
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,
@@ -609,7 +625,7 @@ impl Command {
             | Self::Attach(_)
             | Self::Mcp(_)
             | Self::Init(_)
-            | Self::Serve
+            | Self::Serve(_)
             | Self::Completions(_)
             | Self::Trust(_)
             | Self::Df(_)

@@ -1,11 +1,26 @@
 //! Where the data directory is, and opening it.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem};
 
 use crate::problem::caused;
+
+/// The directory that the command line names.
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Uses a directory instead of the configured one.
+///
+/// # Errors
+/// [`Code::Io`] if the current directory cannot be determined.
+pub fn choose(path: &Path) -> Result<(), Problem> {
+    let path = std::path::absolute(path).map_err(|error| caused(Code::Io, &error))?;
+    // It is chosen once, before any command runs.
+    let _ = CHOSEN.set(path);
+    Ok(())
+}
 
 /// The directory of views and bundles: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`,
 /// else `~/.local/share/stockade`.
@@ -25,12 +40,15 @@ pub fn data_path() -> Result<PathBuf, Problem> {
         })
 }
 
-/// The value of `$STOCKADE_DATA_DIR`, if it is set.
+/// The directory that the command line names, else the value of `$STOCKADE_DATA_DIR`, if it is set.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] for a path that is not absolute: it would mean a different directory
 /// for each working directory.
 pub fn configured_data_path() -> Result<Option<PathBuf>, Problem> {
+    if let Some(chosen) = CHOSEN.get() {
+        return Ok(Some(chosen.clone()));
+    }
     let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
     let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
     if path.is_absolute() {

@@ -81,6 +81,11 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     };
     let command = arguments.command;
     let json = command.wants_json();
+    if let Some(directory) = command.data_dir()
+        && let Err(problem) = data_dir::choose(directory)
+    {
+        return Failure::from(problem).present(json);
+    }
     let done = match engine {
         None if needs_server(words, &command) => {
             let is_workflow = matches!(command, Command::Up(_) | Command::Graph(_));

@@ -50,6 +50,9 @@ pub struct Health {
     pub version: String,
     /// Its process number.
     pub pid: u32,
+    /// Whether it was started by a command that needed it.
+    #[serde(default, rename = "onDemand")]
+    pub on_demand: bool,
 }
 
 impl Client {

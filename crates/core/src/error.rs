@@ -31,6 +31,11 @@ names! {
         SandboxTerminated = "SANDBOX_TERMINATED",
         /// The sandbox's access rules deny that use of a path.
         AccessDenied = "ACCESS_DENIED",
+        /// The request names no API key where one is required, or one that is unknown, revoked or
+        /// expired.
+        Unauthenticated = "UNAUTHENTICATED",
+        /// The caller may not request the operation, or the request comes from another web site.
+        Forbidden = "FORBIDDEN",
         /// The sandbox's network policy does not allow that host, port or address.
         EgressDenied = "EGRESS_DENIED",
         /// A host resolves to an address of the local machine or of a private network.
@@ -133,6 +138,8 @@ impl Code {
             | Self::InvalidState
             | Self::SandboxTerminated
             | Self::AccessDenied
+            | Self::Unauthenticated
+            | Self::Forbidden
             | Self::EgressDenied
             | Self::EgressInternal
             | Self::EgressMismatch
@@ -178,7 +185,9 @@ impl Code {
             Self::InvalidInput | Self::RuleInvalid | Self::PathInvalid | Self::ProjectRefused => {
                 400
             }
+            Self::Unauthenticated => 401,
             Self::AccessDenied
+            | Self::Forbidden
             | Self::EgressDenied
             | Self::EgressInternal
             | Self::EgressMismatch

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
+pub use peer::find_uid;
 pub use relay::{Report, Stream, serve};
 
 /// Why a port cannot be listened on.

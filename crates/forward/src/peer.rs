@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The user of the process that has the other end of a connection; `None` if no process of this host
 /// has it, or none any more.
-pub(crate) async fn find_uid(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+pub async fn find_uid(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stockade_api::{Remote, Sandboxes, Unavailable, Workflows};
+use stockade_api::{KeyDirectory, Remote, Sandboxes, Unavailable, Workflows};
 use stockade_bundle::data::DataDir;
 use stockade_cli::data_dir::open_data_dir;
 use stockade_client::ServerDirectory;
@@ -82,6 +82,17 @@ impl Host {
         match &self.service {
             Some(service) => Arc::new(service.clone()),
             None => Arc::new(Remote(Unavailable(no_sandboxes()))),
+        }
+    }
+
+    /// The API keys.
+    ///
+    /// # Errors
+    /// If sandboxes are unavailable.
+    pub(crate) fn keys(&self) -> Result<Arc<dyn KeyDirectory>, Problem> {
+        match &self.service {
+            Some(service) => Ok(Arc::new(service.clone())),
+            None => Err(no_sandboxes()),
         }
     }
 

@@ -5,7 +5,7 @@
 //! The output of the program goes through `stockade_cli`.
 //!
 //! Reading order: `options` (the configuration of a host), `host` (its construction), `serve` (the
-//! local server); `confined` is for a process inside a sandbox. `processes` lists the processes by
+//! server), `listener` (its listener over TCP); `confined` is for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
 //! only this program has; `in_process` has the operations without a server.
 
@@ -15,12 +15,14 @@ mod download;
 mod egress;
 mod host;
 mod in_process;
+mod listener;
 mod options;
 mod processes;
 mod programs;
 mod serve;
 mod server;
 mod settings;
+mod takeover;
 
 use std::ffi::OsString;
 

@@ -5,27 +5,37 @@ use std::time::{Duration, Instant};
 
 use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_server::auth::SingleUser;
+use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
+use stockade_server::opensandbox;
+use stockade_server::tcp::{self, Listener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::host::Host;
+use crate::listener::ListenOptions;
 use crate::options::Options;
+use crate::takeover::end_server_on_demand;
 
 /// How often a server checks whether it is still needed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often a server that stops checks whether its connections have ended.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
+/// How long connections may take to end when the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// When a server ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Lifetime {
     /// When it has been idle for a while: it was started by a command that needed it.
     WhileNeeded,
-    /// When it is stopped: a user started it.
-    UntilStopped,
+    /// When it is stopped: a user started it, with a listener over TCP.
+    UntilStopped(ListenOptions),
 }
 
-/// Serves until it is idle, or a signal stops it. `ready` is called once it listens. If another
+/// Serves until it is idle, or a signal stops it. `ready` is called once it listens, with the URL of the
+/// listener over TCP. If another
 /// process uses the data directory, a server that was started on demand exits successfully.
 ///
 /// # Errors
@@ -33,7 +43,7 @@ pub(crate) enum Lifetime {
 pub(crate) fn run(
     options: Options,
     lifetime: Lifetime,
-    ready: impl FnOnce(),
+    ready: impl FnOnce(Option<String>),
 ) -> Result<(), Problem> {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -45,35 +55,62 @@ pub(crate) fn run(
     served
 }
 
-async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Result<(), Problem> {
+async fn serve(
+    options: Options,
+    lifetime: Lifetime,
+    ready: impl FnOnce(Option<String>),
+) -> Result<(), Problem> {
     let data = options.data.clone();
     let idle = options.sandboxes.as_ref().map_or(Duration::ZERO, |settings| settings.idle);
     let mut interrupted = signals().map_err(|error| Problem::caused(Code::Io, &error))?;
-    let Some(host) = Host::launch(options).await? else {
-        if lifetime == Lifetime::WhileNeeded {
+    let listener = match &lifetime {
+        Lifetime::WhileNeeded => None,
+        Lifetime::UntilStopped(listen) => listen.bind().await?.map(|socket| (listen, socket)),
+    };
+    let mut launched = Host::launch(options.clone()).await?;
+    let is_on_demand = matches!(lifetime, Lifetime::WhileNeeded);
+    if launched.is_none() && !is_on_demand && end_server_on_demand(&data).await? {
+        launched = Host::launch(options).await?;
+    }
+    let Some(host) = launched else {
+        if is_on_demand {
             return Ok(());
         }
         return Err(Problem::new(Code::Conflict, "another server uses this data directory")
             .because(data.display().to_string())
             .remedied_by("the other server is ready to use: stockade ls"));
     };
+    let tcp = match listener {
+        Some((listen, socket)) => Some(prepare(&host, listen, socket).await?),
+        None => None,
+    };
     let listener = host.directory.listen(BUILD)?;
     let (stop, stopped) = watch::channel(false);
-    let connections = Connections::default();
+    let (connections, remote_connections) = (Connections::default(), Connections::default());
+    let remaining = remote_connections.clone();
     let uid = rustix::process::geteuid().as_raw();
     let serving = tokio::spawn(local::serve(
         listener,
-        host.sandboxes(),
-        host.workflows(),
+        local::Operations {
+            sandboxes: host.sandboxes(),
+            workflows: host.workflows(),
+            is_on_demand,
+        },
         std::sync::Arc::new(SingleUser::new(uid, OwnerId::from_uid(uid))),
         connections.clone(),
-        stopped,
+        stopped.clone(),
     ));
-    ready();
+    let url = tcp.as_ref().map(|tcp| tcp.url.clone());
+    let serving_tcp = tokio::spawn(async move {
+        if let Some(Tcp { socket, routes, tls, .. }) = tcp {
+            tcp::serve(socket, routes, tls, remote_connections, stopped).await;
+        }
+    });
+    ready(url);
     let is_needed = async {
         match lifetime {
             Lifetime::WhileNeeded => wait_until_idle(&host, &connections, idle).await,
-            Lifetime::UntilStopped => std::future::pending().await,
+            Lifetime::UntilStopped(_) => std::future::pending().await,
         }
     };
     tokio::select! {
@@ -85,8 +122,38 @@ async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Re
     // A client that connects from now on starts another server, which waits for the lock.
     host.directory.remove_socket();
     let _ = serving.await;
+    let _ = serving_tcp.await;
+    // It ends the streams of commands, each with a last event.
     host.shut_down().await;
+    let drained = async {
+        while remaining.count() > 0 {
+            tokio::time::sleep(DRAIN_INTERVAL).await;
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
     Ok(())
+}
+
+/// A listener over TCP that is ready to serve.
+struct Tcp {
+    socket: Listener,
+    routes: axum::Router,
+    tls: Option<tcp::Acceptor>,
+    url: String,
+}
+
+/// Checks what a listener requires, and combines it with the operations of a host.
+async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Result<Tcp, Problem> {
+    let tls = listen.acceptor()?;
+    let keys = host.keys()?;
+    listen.check_keys(&*keys).await?;
+    let uid = rustix::process::geteuid().as_raw();
+    let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
+    let auth = std::sync::Arc::new(auth);
+    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts());
+    let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let url = format!("{}://{address}", listen.scheme());
+    Ok(Tcp { socket, routes, tls, url })
 }
 
 /// Waits until there has been no sandbox, operation, run or client for a while. Runs that wait, and

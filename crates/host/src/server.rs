@@ -48,9 +48,18 @@ pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
     refuse_core_dumps();
     let variable = |name: &str| std::env::var_os(name);
     let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
-    serve::run(options, lifetime, || {
-        if lifetime == Lifetime::UntilStopped {
-            eprint_line!("stockade: serving {} (Ctrl-C stops it)", data.display());
+    let is_listener = matches!(lifetime, Lifetime::UntilStopped(_));
+    serve::run(options, lifetime, |url| {
+        if !is_listener {
+            return;
+        }
+        eprint_line!("stockade: serving {} (Ctrl-C stops it)", data.display());
+        match url {
+            Some(url) => eprint_line!("stockade: listening on {url}"),
+            None => eprint_line!(
+                "stockade: the port 8080 is in use, so that only commands on this host are served; \
+                 for another port: stockade serve --listen 127.0.0.1:0"
+            ),
         }
     })?;
     Ok(())

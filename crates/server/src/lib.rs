@@ -2,12 +2,14 @@
 //! authenticates requests, and makes no decisions: each request becomes one operation of
 //! `stockade_api`.
 //!
-//! `auth` determines the owner of a connection. `local` is Stockade's own dialect, on a socket of
-//! the data directory's owner. `mcp` is the protocol of agents, over a pair of streams;
-//! `opensandbox` defines only the states of a sandbox so far.
+//! `auth` determines the owner of a connection or request. `local` is Stockade's own dialect, on a
+//! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, on the
+//! listener of `tcp`. `mcp` is the protocol of agents, over a pair of streams.
 
 pub mod auth;
+mod failure;
 pub mod local;
 pub mod mcp;
 pub mod opensandbox;
 mod stream;
+pub mod tcp;

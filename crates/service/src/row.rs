@@ -46,6 +46,14 @@ impl SandboxRow {
         sandboxes::update_request(self, seen)
     }
 
+    /// Changes its labels, in the same way.
+    pub(crate) fn change_metadata(&mut self, metadata: BTreeMap<String, String>) -> Statement {
+        let seen = self.generation;
+        self.generation += 1;
+        self.request.metadata = metadata;
+        sandboxes::update_metadata(self, seen)
+    }
+
     /// The bindings of its secrets, with the placeholders that its programs have instead of values.
     pub(crate) fn bindings(&self) -> Result<Vec<Binding>> {
         let network = self.request.network.as_ref();

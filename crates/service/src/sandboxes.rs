@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    Ack, AppliedBundle, ApplyBundle, AttachCommand, BundleDetail, BundleList, ById, Caller,
-    ChangeNetwork, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
-    Connect, CreateSandbox, DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult,
-    FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, Items, KillCommand,
-    KillSandbox, ListBundles, ListCommands, ListDirectory, ListSandboxes, Listing, MakeDirectory,
-    MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff,
-    ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle,
-    RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore,
-    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles,
-    SentFiles, Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot,
-    Tool, ToolResult, WebSocket, WriteFile, WriteResult,
+    Ack, ApiKey, AppliedBundle, ApplyBundle, AttachCommand, BundleDetail, BundleList, ById, Caller,
+    ChangeMetadata, ChangeNetwork, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo,
+    CommandList, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
+    Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
+    HttpResponse, HttpStream, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
+    ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, OpenSession,
+    OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents,
+    ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
+    Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RunTool,
+    Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session,
+    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult,
+    WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -24,8 +25,8 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, bundles, cancel, collect, commands, create, directory, endpoint, events, exchange,
-    execute, files, lifecycle, network, output, query, restore, secrets, session, snapshot, tool,
-    watch,
+    execute, files, keys, lifecycle, metadata, network, output, query, restore, secrets, session,
+    snapshot, tool, watch,
 };
 use crate::service::Service;
 use crate::spec;
@@ -128,6 +129,26 @@ impl Sandboxes for Service {
 
     async fn kill_command(&self, caller: &Caller, request: KillCommand) -> Result<CommandInfo> {
         commands::kill(self, caller, request).await
+    }
+
+    async fn get_command(&self, caller: &Caller, request: OperationId) -> Result<CommandInfo> {
+        commands::find(self, caller, &request).await
+    }
+
+    async fn change_metadata(&self, caller: &Caller, request: ChangeMetadata) -> Result<Sandbox> {
+        metadata::change(self, caller, request).await
+    }
+
+    async fn create_key(&self, caller: &Caller, request: CreateKey) -> Result<CreatedKey> {
+        keys::create(self, caller, request).await
+    }
+
+    async fn keys(&self, caller: &Caller, request: ListKeys) -> Result<KeyList> {
+        keys::list(self, caller, request).await
+    }
+
+    async fn revoke_key(&self, caller: &Caller, request: RevokeKey) -> Result<ApiKey> {
+        keys::revoke(self, caller, request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::{ACCESS, Calls};
 use crate::harness::World;
 use crate::network;
+use crate::served::{self, Server};
 
 as_user! {
     of_arguments,
@@ -15,6 +16,7 @@ as_user! {
     of_programs,
     of_networks,
     of_files,
+    of_requests,
 }
 
 fn of_arguments(world: &World) {
@@ -143,6 +145,21 @@ fn of_servers(world: &World) {
     let words = ["serve"];
     let invalid = world.stockade(&words).env("STOCKADE_POOL", "many");
     calls.prepared("INVALID_INPUT", &words, invalid);
+    calls.finish();
+}
+
+/// Refused requests to the server over TCP.
+fn of_requests(world: &World) {
+    let mut calls = Calls::new(world, "errors/requests");
+    let server = Server::start(world, &[]);
+    served::key(world, &[]);
+    let line = "GET /v1/sandboxes";
+    let foreign = "origin: http://evil.example";
+    for (name, headers) in [("UNAUTHENTICATED", &[][..]), ("FORBIDDEN", &[foreign])] {
+        let refused = server.request(line, headers, b"");
+        let text = format!("{line}\n{}\n{:#}\n", refused.status, refused.value());
+        calls.snapshots.assert(name, &text);
+    }
     calls.finish();
 }
 

@@ -10,6 +10,7 @@ as_user! {
     of_runs_and_bundles,
     of_doctor,
     of_images,
+    of_keys,
     of_sandboxes,
     of_snippets,
     of_volumes,
@@ -86,6 +87,18 @@ fn of_images(world: &World) {
     call("export", &["image", "export", "team/app:1", &target, "--json"]);
     call("prune", &["image", "prune", "--all", "--json"]);
     call("ls-none", &["image", "ls", "--json"]);
+    calls.finish();
+}
+
+fn of_keys(world: &World) {
+    let mut calls = Calls::new(world, "json/keys");
+    let create =
+        ["keys", "create", "--json", "--name", "ci", "--owner", "team", "--expires", "30d"];
+    let created = calls.call("create", &create);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    calls.call("list", &["keys", "list", "--json"]);
+    calls.call("revoke", &["keys", "revoke", &id, "--json"]);
+    calls.call("list-all", &["keys", "list", "--all", "--json"]);
     calls.finish();
 }
 

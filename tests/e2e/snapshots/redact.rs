@@ -90,6 +90,7 @@ fn merged(one: Value, other: Value) -> Value {
 static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let patterns = [
         (r"[0-9a-f]{18}(-[0-9]+){1,2}\b", "<view>"),
+        (r"\be2b_[0-9a-f]{40}\b", "e2b_<key>"),
         (r"\b[0-9a-f]{64}\b", "<hash>"),
         (r"\b[0-9a-f]{40}\b", "<hash>"),
         (r"\bstockade-[0-9a-f]{32}\b", "stockade-<hash>"),

@@ -34,9 +34,20 @@ pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
     dir.install(&mut [npm])
 }
 
-/// Installs the packages of PyPI in a virtual environment, `python`.
+/// Installs the packages of PyPI in virtual environments: `python`, and `opensandbox`, whose packages need
+/// other versions.
 pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    let dir = PackageDir::new(workspace, "python", "requirements.txt")?;
+    for (name, lock) in [("python", "requirements.txt"), ("opensandbox", "opensandbox.txt")] {
+        match environment(workspace, name, lock)? {
+            Outcome::Passed => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn environment(workspace: &Workspace, name: &str, lock: &str) -> anyhow::Result<Outcome> {
+    let dir = PackageDir::new(workspace, name, lock)?;
     if dir.is_current() {
         return Ok(Outcome::Passed);
     }

@@ -12,7 +12,16 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
     ("stockade-api", &["stockade-core"]),
     ("stockade-client", &["stockade-core", "stockade-api"]),
-    ("stockade-server", &["stockade-core", "stockade-api", "stockade-script", "stockade-snippet"]),
+    (
+        "stockade-server",
+        &[
+            "stockade-core",
+            "stockade-api",
+            "stockade-forward",
+            "stockade-script",
+            "stockade-snippet",
+        ],
+    ),
     (
         "stockade-service",
         &[

@@ -253,8 +253,16 @@ Example:
   stockade cancel latest";
 /// Includes the environment variables of a server, which also apply to one that is started on demand.
 pub const SERVE: &str = "\
-Example:
+Examples:
   stockade serve
+  stockade serve --listen 127.0.0.1:9000
+  stockade serve --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
+
+Without an API key only processes of this user on this host are served. With one,
+each request needs a key: stockade keys create
+
+Environment variables with the same names as the options:
+  STOCKADE_LISTEN, STOCKADE_TLS_CERT, STOCKADE_TLS_KEY, STOCKADE_ALLOWED_HOST
 
 Environment variables, also for a server that starts on demand:
   STOCKADE_SERVER_IDLE_SECONDS  after how many idle seconds a server that was
@@ -267,6 +275,21 @@ Environment variables, also for a server that starts on demand:
   STOCKADE_POOL                 how many pre-started sandboxes are kept ready
                                 after the first request, at most 512
                                 [default: 64]";
+pub const KEYS: &str = "\
+Examples:
+  stockade keys create --name ci --expires 30d
+  stockade keys list
+  stockade keys revoke key-0123456789ab";
+pub const KEYS_CREATE: &str = "\
+Examples:
+  stockade keys create
+  stockade keys create --owner team-a --expires 30d --json";
+pub const KEYS_LIST: &str = "\
+Example:
+  stockade keys list --all";
+pub const KEYS_REVOKE: &str = "\
+Example:
+  stockade keys revoke key-0123456789ab";
 pub const COMPLETIONS: &str = "\
 Example:
   stockade completions bash";
@@ -337,7 +360,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Agents and snippets", &["tool", "snippet", "mcp"]),
     (
         "Stockade itself",
-        &["doctor", "df", "base", "explain", "serve", "completions", "man", "help"],
+        &["doctor", "df", "base", "explain", "serve", "keys", "completions", "man", "help"],
     ),
 ];
 

@@ -13,6 +13,7 @@ mod explain;
 mod history;
 mod hunks;
 mod image;
+mod keys;
 mod manual;
 pub mod print;
 mod reject;
@@ -85,6 +86,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshots(arguments) => sandbox::snapshot::list(arguments),
         Command::Image(arguments) => image::run(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
+        Command::Keys(arguments) => keys::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Complete(arguments) => complete::run(&arguments),
         Command::Man(arguments) => manual::page(&arguments),
@@ -98,6 +100,6 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         | Command::Snippet(_)
         | Command::Mcp(_)
         | Command::Graph(_)
-        | Command::Serve => Err(Problem::new(Code::Unsupported, "this needs an engine").into()),
+        | Command::Serve(_) => Err(Problem::new(Code::Unsupported, "this needs an engine").into()),
     }
 }

@@ -63,7 +63,7 @@ impl Remote {
     #[must_use]
     pub fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
         let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
-        Self { sandboxes, workflows, caller: Caller::new(owner) }
+        Self { sandboxes, workflows, caller: Caller::new(owner).with_admin() }
     }
 
     /// The caller, for an operation that only reads.

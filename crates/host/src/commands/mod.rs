@@ -7,10 +7,13 @@ mod result;
 mod snippet;
 
 use stockade_cli::args::Command;
+use stockade_cli::args::serve::Serve;
 use stockade_cli::commands::workflow::up;
+use stockade_cli::data_dir::{configured_data_path, data_path};
 use stockade_cli::problem::Failure;
 use stockade_core::{Code, Problem};
 
+use crate::listener::{ConfigFile, ListenOptions};
 use crate::serve::Lifetime;
 use crate::server;
 
@@ -21,7 +24,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Graph(arguments) => graph::run(&arguments).map_err(Failure::for_workflow),
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Snippet(arguments) => snippet::run(&arguments),
-        Command::Serve => serve(),
+        Command::Serve(arguments) => serve(&arguments),
         Command::Up(arguments) => match &arguments.result {
             Some(directory) => up::request(&arguments)
                 .map_err(Failure::from)
@@ -38,8 +41,13 @@ fn no_engine() -> Failure {
 }
 
 /// Serves until interrupted.
-fn serve() -> Result<u8, Failure> {
-    let data = std::path::absolute(stockade_cli::data_dir::data_path()?)
-        .map_err(|error| Problem::caused(Code::Io, &error))?;
-    server::run(data, Lifetime::UntilStopped).map(|()| 0)
+fn serve(arguments: &Serve) -> Result<u8, Failure> {
+    let mut file = ConfigFile::read(arguments.config.as_deref())?;
+    let data = match (configured_data_path()?, file.data_dir.take()) {
+        (Some(path), _) | (None, Some(path)) => path,
+        (None, None) => data_path()?,
+    };
+    let data = std::path::absolute(data).map_err(|error| Problem::caused(Code::Io, &error))?;
+    let listen = ListenOptions::new(arguments, file, |name| std::env::var_os(name))?;
+    server::run(data, Lifetime::UntilStopped(listen)).map(|()| 0)
 }

@@ -35,10 +35,12 @@ impl Connections {
     }
 }
 
-struct ConnectionGuard(Connections);
+/// Counts one connection until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard(Connections);
 
 impl ConnectionGuard {
-    fn new(connections: &Connections) -> Self {
+    pub(crate) fn new(connections: &Connections) -> Self {
         connections.0.fetch_add(1, Ordering::Relaxed);
         Self(connections.clone())
     }
@@ -50,6 +52,17 @@ impl Drop for ConnectionGuard {
     }
 }
 
+/// What a server serves.
+#[derive(Debug, Clone)]
+pub struct Operations {
+    /// The operations on sandboxes.
+    pub sandboxes: Arc<dyn Sandboxes>,
+    /// The operations on workflow runs.
+    pub workflows: Arc<dyn Workflows>,
+    /// Whether the server was started by a command that needed it.
+    pub is_on_demand: bool,
+}
+
 /// Serves a socket until `stop` becomes true. Open connections continue: the process decides how
 /// long it waits for [`Connections::count`] to become 0.
 ///
@@ -57,13 +70,12 @@ impl Drop for ConnectionGuard {
 /// If the socket cannot accept connections any more.
 pub async fn serve(
     listener: UnixListener,
-    sandboxes: Arc<dyn Sandboxes>,
-    workflows: Arc<dyn Workflows>,
+    operations: Operations,
     authenticate: Arc<dyn Authenticate>,
     connections: Connections,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let routes = TowerToHyperService::new(routes::all(sandboxes, workflows));
+    let routes = TowerToHyperService::new(routes::all(operations));
     let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
     tokio::pin!(stopped);
     loop {

@@ -1,6 +1,4 @@
-//! Common parts of all routes: the operations, the caller, and requests and responses as JSON.
-
-use std::sync::Arc;
+//! Common parts of all routes: the caller, and requests and responses as JSON.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -10,26 +8,20 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stockade_api::wire::{EXECUTION_HEADER, KEY_HEADER};
-use stockade_api::{Caller, Problem, Sandboxes, Workflows};
+use stockade_api::{Caller, Problem};
 use stockade_core::{Code, ExecutionId};
 
+use super::Operations;
 use super::response::Failure;
-
-/// The shared state of all routes.
-#[derive(Debug, Clone)]
-pub(super) struct AppState {
-    pub(super) sandboxes: Arc<dyn Sandboxes>,
-    pub(super) workflows: Arc<dyn Workflows>,
-}
 
 /// The caller of a request: that of its connection, with the idempotency key and the execution that
 /// the request names.
 pub(super) struct RequestCaller(pub(super) Caller);
 
-impl FromRequestParts<AppState> for RequestCaller {
+impl FromRequestParts<Operations> for RequestCaller {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &Operations) -> Result<Self, Failure> {
         let text = |name: &str| match parts.headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.to_owned())),
@@ -50,6 +42,7 @@ impl FromRequestParts<AppState> for RequestCaller {
             owner: caller.owner.clone(),
             idempotency_key: text(KEY_HEADER)?,
             execution_id: execution.map_err(invalid)?,
+            admin: caller.admin,
         }))
     }
 }

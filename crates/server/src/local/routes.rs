@@ -1,7 +1,5 @@
 //! Routing from paths to operations.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
@@ -16,12 +14,11 @@ use stockade_api::wire::{
     ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, RECEIVE,
     REQUEST_HEADER, RESPONSE_HEADER, SEND, SESSION, WEB_SOCKET, WRITE,
 };
-use stockade_api::{
-    FileContent, HttpStream, Problem, Sandboxes, Workflows, WriteFile, dispatch, dispatch_workflows,
-};
+use stockade_api::{FileContent, HttpStream, Problem, WriteFile, dispatch, dispatch_workflows};
 use stockade_core::Code;
 
-use super::request::{AppState, RequestCaller, header_value, parse};
+use super::Operations;
+use super::request::{RequestCaller, header_value, parse};
 use super::response::{Failure, content, json_lines};
 use super::session;
 
@@ -29,7 +26,7 @@ use super::session;
 const REQUEST_BYTES: usize = 64 << 20;
 
 /// Every path of the dialect.
-pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Router {
+pub(super) fn all(operations: Operations) -> Router {
     Router::new()
         .route(HEALTH, get(health))
         .route(&format!("{CALL}{{operation}}"), post(call))
@@ -47,12 +44,12 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) 
         .route(WEB_SOCKET, post(session::web_socket))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .with_state(AppState { sandboxes, workflows })
+        .with_state(operations)
 }
 
-async fn health() -> axum::Json<Value> {
-    let version = env!("CARGO_PKG_VERSION");
-    axum::Json(json!({ "version": version, "pid": std::process::id() }))
+async fn health(State(shared): State<Operations>) -> axum::Json<Value> {
+    let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    axum::Json(json!({ "version": version, "pid": pid, "onDemand": shared.is_on_demand }))
 }
 
 async fn unknown(request: Request) -> Failure {
@@ -61,7 +58,7 @@ async fn unknown(request: Request) -> Failure {
 }
 
 async fn call(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     Path(operation): Path<String>,
     body: Bytes,
@@ -75,7 +72,7 @@ async fn call(
 }
 
 async fn output(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -83,7 +80,7 @@ async fn output(
 }
 
 async fn events(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -91,7 +88,7 @@ async fn events(
 }
 
 async fn diff(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -99,7 +96,7 @@ async fn diff(
 }
 
 async fn read(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -107,7 +104,7 @@ async fn read(
 }
 
 async fn http_stream(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -118,7 +115,7 @@ async fn http_stream(
 }
 
 async fn write(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     headers: HeaderMap,
     body: Body,
@@ -130,7 +127,7 @@ async fn write(
 }
 
 async fn send(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     headers: HeaderMap,
     body: Body,
@@ -142,7 +139,7 @@ async fn send(
 }
 
 async fn receive(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {

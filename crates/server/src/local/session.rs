@@ -11,7 +11,8 @@ use stockade_api::{Items, OpenWebSocket, Problem, Session, SessionEvent};
 use stockade_core::Code;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 
-use super::request::{AppState, RequestCaller, UPGRADED, header_value, parse};
+use super::Operations;
+use super::request::{RequestCaller, UPGRADED, header_value, parse};
 use super::response::Failure;
 
 /// The largest request, in bytes.
@@ -19,7 +20,7 @@ const REQUEST_BYTES: usize = 16 << 20;
 
 /// Opens a session; frames follow.
 pub(super) async fn open(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -30,7 +31,7 @@ pub(super) async fn open(
 
 /// Joins a command; frames follow.
 pub(super) async fn attach(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -51,7 +52,7 @@ fn serve(upgrade: OnUpgrade, session: Session) -> Result<Response, Failure> {
 
 /// Connects to a port; its bytes follow.
 pub(super) async fn connect(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -68,7 +69,7 @@ pub(super) async fn connect(
 
 /// Opens a WebSocket to a port; its frames follow.
 pub(super) async fn web_socket(
-    State(shared): State<AppState>,
+    State(shared): State<Operations>,
     caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {

@@ -17,7 +17,9 @@ pub(crate) mod events;
 pub(crate) mod exchange;
 pub(crate) mod execute;
 pub(crate) mod files;
+pub(crate) mod keys;
 pub(crate) mod lifecycle;
+pub(crate) mod metadata;
 pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod publish;
@@ -53,6 +55,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(directory::NAME, workflow_fn(inner, directory::perform))
         .workflow(execute::NAME, workflow_fn(inner, execute::perform))
         .workflow(output::NAME, workflow_fn(inner, output::perform))
+        .workflow(metadata::NAME, workflow_fn(inner, metadata::perform))
         .workflow(network::NAME, workflow_fn(inner, network::perform))
         .workflow(session::NAME, workflow_fn(inner, session::perform))
         .workflow(snapshot::NAME, workflow_fn(inner, snapshot::perform))

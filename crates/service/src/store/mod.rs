@@ -9,6 +9,7 @@
 
 pub(crate) mod events;
 pub(crate) mod identity;
+pub(crate) mod keys;
 mod migrations;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;

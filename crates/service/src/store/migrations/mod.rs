@@ -57,6 +57,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "sandboxes with the id of an ended one",
         sql: include_str!("sqlite/0009_ids_of_ended_sandboxes.sql"),
     },
+    Migration {
+        number: 10,
+        name: "API keys, and secrets of the server",
+        sql: include_str!("sqlite/0010_api_keys.sql"),
+    },
 ];
 
 #[cfg(test)]

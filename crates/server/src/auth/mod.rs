@@ -1,10 +1,19 @@
 //! Authentication: the caller of a connection. A dialect describes the connection, and an
 //! [`Authenticate`] maps that to the [`Caller`] on whose behalf its requests are executed.
+//!
+//! `principal` does that for each request over TCP, `token` for requests to ports of sandboxes.
+
+mod principal;
+mod token;
 
 use std::fmt::Debug;
 
 use stockade_api::Caller;
 use stockade_core::OwnerId;
+
+pub use principal::{HttpAuth, TcpPeer};
+pub(crate) use principal::{KEY_HEADERS, Principal};
+pub(crate) use token::invalid_token;
 
 /// The known properties of a connection.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +79,7 @@ impl Authenticate for SingleUser {
         match connection.peer {
             None => Err(AuthError::Anonymous),
             Some(Peer { uid }) if uid != self.uid => Err(AuthError::User { uid }),
-            Some(_) => Ok(Caller::new(self.owner.clone())),
+            Some(_) => Ok(Caller::new(self.owner.clone()).with_admin()),
         }
     }
 }

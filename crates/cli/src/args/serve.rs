@@ -1,0 +1,117 @@
+//! The arguments of `serve` and `keys`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use stockade_core::parse_duration;
+
+use super::examples;
+use super::sandbox::ServerMode;
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct Serve {
+    /// The address and port for clients over TCP [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// The data directory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// A TOML file with these options, such as `listen = "127.0.0.1:8080"`; a flag or a variable
+    /// takes precedence
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The certificates for TLS, in PEM format
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key for TLS, in PEM format
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve requests for this host name, beside those for the loopback. Can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub allowed_host: Vec<String>,
+    /// Listen on an address that other hosts reach, without TLS
+    #[arg(long)]
+    pub allow_plaintext: bool,
+    /// Listen on an address that other hosts reach before there is an API key
+    #[arg(long)]
+    pub allow_no_keys: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Keys {
+    #[command(subcommand)]
+    pub what: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Create an API key and print it: it is not shown again
+    #[command(after_help = examples::KEYS_CREATE)]
+    Create(CreateKey),
+    /// List API keys
+    #[command(after_help = examples::KEYS_LIST)]
+    List(ListKeys),
+    /// Revoke an API key: requests with it are refused from then on
+    #[command(after_help = examples::KEYS_REVOKE)]
+    Revoke(RevokeKey),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateKey {
+    /// What the key is for
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// The owner of the sandboxes that are created with the key; this user when absent
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<String>,
+    /// Also allow managing the server: its API keys
+    #[arg(long)]
+    pub admin: bool,
+    /// After how long the key expires, such as `30d`; never when absent
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub expires: Option<Duration>,
+    #[command(flatten)]
+    pub common: KeysOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct ListKeys {
+    /// Also list keys that have expired or were revoked
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub common: KeysOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct RevokeKey {
+    /// The id of the key, as `stockade keys list` prints it
+    pub id: String,
+    #[command(flatten)]
+    pub common: KeysOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct KeysOptions {
+    /// The data directory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+impl Keys {
+    /// The options that all commands have.
+    pub(crate) const fn common(&self) -> &KeysOptions {
+        match &self.what {
+            KeysCommand::Create(CreateKey { common, .. })
+            | KeysCommand::List(ListKeys { common, .. })
+            | KeysCommand::Revoke(RevokeKey { common, .. }) => common,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The listener over TCP: its options from flags, the environment and a file, and what is required
+//! before other hosts may reach it.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use stockade_api::KeyDirectory;
+use stockade_cli::args::serve::Serve;
+use stockade_core::{Code, Problem};
+use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
+
+/// Where the clients of OpenSandbox expect a server.
+const DEFAULT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+/// The options of the listener.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenOptions {
+    address: Option<SocketAddr>,
+    tls: Option<(PathBuf, PathBuf)>,
+    allowed_hosts: Vec<String>,
+    allow_plaintext: bool,
+    allow_no_keys: bool,
+}
+
+/// The file of `--config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub(crate) struct ConfigFile {
+    listen: Option<String>,
+    pub(crate) data_dir: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    allowed_host: Vec<String>,
+    allow_plaintext: bool,
+    allow_no_keys: bool,
+}
+
+impl ConfigFile {
+    /// Reads the file, if one is named.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if it cannot be read.
+    pub(crate) fn read(path: Option<&Path>) -> Result<Self, Problem> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let invalid = |error: &dyn std::error::Error| {
+            let message = format!("the configuration {} cannot be read", path.display());
+            Problem::new(Code::InvalidInput, message).because(error.to_string())
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
+        toml::from_str(&text).map_err(|error| invalid(&error))
+    }
+}
+
+impl ListenOptions {
+    /// The options; a flag takes precedence over a variable, and a variable over the file.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for an invalid value, or a certificate without a key.
+    pub(crate) fn new(
+        flags: &Serve,
+        file: ConfigFile,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Problem> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let text = |name: &str| variable(name).map(|value| value.to_string_lossy().into_owned());
+        let address = match (flags.listen, text("STOCKADE_LISTEN").or(file.listen)) {
+            (Some(address), _) => Some(address),
+            (None, Some(text)) => Some(text.parse().map_err(|_| {
+                Problem::new(Code::InvalidInput, format!("{text:?} is no address with a port"))
+                    .remedied_by("stockade serve --listen 127.0.0.1:8080")
+            })?),
+            (None, None) => None,
+        };
+        let path = |flag: &Option<PathBuf>, name: &str, file: Option<PathBuf>| {
+            flag.clone().or_else(|| variable(name).map(PathBuf::from)).or(file)
+        };
+        let certificate = path(&flags.tls_cert, "STOCKADE_TLS_CERT", file.tls_cert);
+        let tls = match (certificate, path(&flags.tls_key, "STOCKADE_TLS_KEY", file.tls_key)) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => {
+                let message = "TLS needs both a certificate and a private key";
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .remedied_by("stockade serve --tls-cert FILE --tls-key FILE"));
+            }
+        };
+        let mut allowed_hosts = flags.allowed_host.clone();
+        if allowed_hosts.is_empty() {
+            allowed_hosts = match text("STOCKADE_ALLOWED_HOST") {
+                Some(names) => names.split(',').map(|name| name.trim().to_owned()).collect(),
+                None => file.allowed_host,
+            };
+        }
+        Ok(Self {
+            address,
+            tls,
+            allowed_hosts,
+            allow_plaintext: flags.allow_plaintext || file.allow_plaintext,
+            allow_no_keys: flags.allow_no_keys || file.allow_no_keys,
+        })
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address.unwrap_or(DEFAULT)
+    }
+
+    /// Whether other hosts reach the address.
+    fn is_public(&self) -> bool {
+        !self.address().ip().to_canonical().is_loopback()
+    }
+
+    /// Listens. The address that was not requested may be in use: the socket of the data directory
+    /// serves then, without this listener.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, or must not be without TLS.
+    pub(crate) async fn bind(&self) -> Result<Option<Listener>, Problem> {
+        let address = self.address();
+        if self.is_public() && self.tls.is_none() && !self.allow_plaintext {
+            let message = format!("other hosts reach {address}, and the listener has no TLS");
+            return Err(Problem::new(Code::InvalidInput, message)
+                .because("API keys and files would be sent in plain text")
+                .remedied_by("stockade serve --tls-cert FILE --tls-key FILE"));
+        }
+        match Listener::bind(address).await {
+            Ok(listener) => Ok(Some(listener)),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => match self.address {
+                None => Ok(None),
+                Some(_) => {
+                    let message =
+                        format!("the port {} of {} is in use", address.port(), address.ip());
+                    Err(Problem::new(Code::PortInUse, message)
+                        .remedied_by("stockade serve --listen 127.0.0.1:0"))
+                }
+            },
+            Err(error) => {
+                let message = format!("{address} cannot be listened on");
+                Err(Problem::new(Code::InvalidInput, message).because(error.to_string()))
+            }
+        }
+    }
+
+    /// TLS, if it is configured.
+    ///
+    /// # Errors
+    /// If the files cannot be used.
+    pub(crate) fn acceptor(&self) -> Result<Option<Acceptor>, Problem> {
+        let Some((certificate, key)) = &self.tls else { return Ok(None) };
+        let acceptor = Acceptor::from_files(certificate, key);
+        acceptor.map(Some).map_err(|error| Problem::caused(Code::InvalidInput, &error))
+    }
+
+    /// Fails if other hosts reach the address and there is no API key.
+    ///
+    /// # Errors
+    /// See above.
+    pub(crate) async fn check_keys(&self, keys: &dyn KeyDirectory) -> Result<(), Problem> {
+        if !self.is_public() || self.allow_no_keys || keys.has_keys().await? {
+            return Ok(());
+        }
+        let message = format!("other hosts reach {}, and there is no API key", self.address());
+        Err(Problem::new(Code::InvalidInput, message)
+            .because("without a key the server serves only this user on this host")
+            .remedied_by("stockade keys create"))
+    }
+
+    /// The host names that the server serves.
+    pub(crate) fn allowed_hosts(&self) -> AllowedHosts {
+        let ip = self.address().ip();
+        let own = (!ip.is_unspecified()).then(|| match ip {
+            std::net::IpAddr::V4(ip) => ip.to_string(),
+            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+        });
+        AllowedHosts::new(self.allowed_hosts.iter().cloned().chain(own))
+    }
+
+    /// The scheme of the listener's URL.
+    pub(crate) const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(
+        flags: &Serve,
+        file: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<ListenOptions, Problem> {
+        let file = toml::from_str(file).unwrap();
+        ListenOptions::new(flags, file, |asked| {
+            let found = variables.iter().find(|(name, _)| *name == asked);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn a_flag_precedes_a_variable_and_that_the_file() {
+        let file = "listen = '127.0.0.1:1'\nallowed-host = ['a.example']";
+        let variables = [("STOCKADE_LISTEN", "127.0.0.1:2"), ("STOCKADE_ALLOWED_HOST", "b, c")];
+        let port = |options: ListenOptions| options.address().port();
+        assert_eq!(port(options(&Serve::default(), "", &[]).unwrap()), 8080);
+        let from_file = options(&Serve::default(), file, &[]).unwrap();
+        assert_eq!(from_file.allowed_hosts, ["a.example"]);
+        assert_eq!(port(from_file), 1);
+        let from_variables = options(&Serve::default(), file, &variables).unwrap();
+        assert_eq!(from_variables.allowed_hosts, ["b", "c"]);
+        assert_eq!(port(from_variables), 2);
+        let listen = Some("127.0.0.1:3".parse().unwrap());
+        let flags = Serve { listen, ..Serve::default() };
+        assert_eq!(port(options(&flags, file, &variables).unwrap()), 3);
+        assert!(toml::from_str::<ConfigFile>("listne = 'x'").is_err());
+        for bad in ["8080", "localhost:8080", "127.0.0.1"] {
+            assert!(options(&Serve::default(), "", &[("STOCKADE_LISTEN", bad)]).is_err(), "{bad}");
+        }
+        assert!(options(&Serve::default(), "tls-cert = '/x'", &[]).is_err());
+    }
+
+    #[tokio::test]
+    async fn other_hosts_need_tls() {
+        let listen = Some("0.0.0.0:0".parse().unwrap());
+        let refused = options(&Serve { listen, ..Serve::default() }, "", &[]).unwrap();
+        assert_eq!(refused.bind().await.unwrap_err().code, Code::InvalidInput);
+    }
+}

@@ -1,0 +1,180 @@
+//! The caller of a request over TCP: the owner of its API key; or, as long as there are no keys, the
+//! user of the server, if the kernel lists the other end of the connection as a socket of that user.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use stockade_api::{Caller, KeyDirectory, Problem};
+use stockade_core::Code;
+use tokio::sync::OnceCell;
+
+use super::{Authenticate as _, Connection, Peer, SingleUser};
+
+/// The headers in which clients send an API key.
+pub(crate) const KEY_HEADERS: [&str; 2] = ["open-sandbox-api-key", "x-api-key"];
+/// The scheme of an API key in the header `authorization`.
+const BEARER: &str = "bearer ";
+
+/// A connection over TCP.
+#[derive(Debug)]
+pub struct TcpPeer {
+    /// The other end.
+    pub address: SocketAddr,
+    /// This end.
+    pub own: SocketAddr,
+    /// The user of the process at the other end, once it was determined.
+    uid: OnceCell<Option<u32>>,
+}
+
+impl TcpPeer {
+    /// A connection between two addresses.
+    pub const fn new(address: SocketAddr, own: SocketAddr) -> Self {
+        Self { address, own, uid: OnceCell::const_new() }
+    }
+
+    /// The connection as the kernel describes it. A peer on another host has no user.
+    async fn describe(&self) -> Connection {
+        let is_local = self.address.ip().to_canonical().is_loopback();
+        let uid = self.uid.get_or_init(|| async {
+            if is_local { stockade_forward::find_uid(self.address, self.own).await } else { None }
+        });
+        uid.await.map_or_else(Connection::default, |uid| Connection::from_peer(Peer { uid }))
+    }
+}
+
+/// The caller of a request, and the API key that identified it.
+#[derive(Debug, Clone)]
+pub(crate) struct Principal {
+    pub(crate) caller: Caller,
+    /// The id of the key; absent for the user of the server.
+    pub(crate) key: Option<String>,
+}
+
+/// Authenticates requests over TCP.
+#[derive(Debug)]
+pub struct HttpAuth {
+    keys: Arc<dyn KeyDirectory>,
+    user: SingleUser,
+    pub(super) token_secret: [u8; 32],
+}
+
+impl HttpAuth {
+    /// Authenticates with these keys, and this user as long as there are none.
+    ///
+    /// # Errors
+    /// If the secret for access tokens cannot be read.
+    pub async fn new(keys: Arc<dyn KeyDirectory>, user: SingleUser) -> Result<Self, Problem> {
+        let token_secret = keys.token_secret().await?;
+        Ok(Self { keys, user, token_secret })
+    }
+
+    /// The caller of a request.
+    pub(crate) async fn principal(
+        &self,
+        headers: &HeaderMap,
+        peer: &TcpPeer,
+    ) -> Result<Principal, Problem> {
+        match key_of(headers)? {
+            Some(key) => {
+                let key = self.keys.find_key(&key).await?.ok_or_else(invalid_key)?;
+                Ok(from_key(key))
+            }
+            None if self.keys.has_keys().await? => Err(missing_key()),
+            None => self.user(peer).await,
+        }
+    }
+
+    /// The principal of the key with this id, if it may still be used.
+    pub(super) async fn principal_of_key(&self, id: &str) -> Result<Principal, Problem> {
+        let key = self.keys.find_key_by_id(id).await?.ok_or_else(invalid_key)?;
+        Ok(from_key(key))
+    }
+
+    /// The user of the server, if the connection is from a process of that user.
+    pub(super) async fn user(&self, peer: &TcpPeer) -> Result<Principal, Problem> {
+        match self.user.caller(&peer.describe().await) {
+            Ok(caller) => Ok(Principal { caller, key: None }),
+            Err(error) => Err(missing_key().because(error.to_string())),
+        }
+    }
+}
+
+fn from_key(key: stockade_api::ApiKey) -> Principal {
+    let caller = Caller::new(key.owner_id);
+    let caller = if key.admin { caller.with_admin() } else { caller };
+    Principal { caller, key: Some(key.id) }
+}
+
+/// The API key of a request. Two different ones are refused: it would not be clear whose request it
+/// is.
+fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut found: Option<String> = None;
+    let bearer = headers.get_all("authorization").iter().map(|value| (value, true));
+    let plain = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
+    for (value, is_bearer) in plain.map(|value| (value, false)).chain(bearer) {
+        let text = value.to_str().map_err(|_| invalid_key())?.trim();
+        let key = if is_bearer {
+            match text.get(..BEARER.len()) {
+                Some(scheme) if scheme.eq_ignore_ascii_case(BEARER) => text[BEARER.len()..].trim(),
+                _ => return Err(invalid_key()),
+            }
+        } else {
+            text
+        };
+        // Clients without a key send an empty header.
+        if key.is_empty() {
+            continue;
+        }
+        match &found {
+            Some(other) if other != key => return Err(invalid_key()),
+            _ => found = Some(key.to_owned()),
+        }
+    }
+    Ok(found)
+}
+
+fn missing_key() -> Problem {
+    Problem::new(Code::Unauthenticated, "the request has no API key")
+        .remedied_by("stockade keys create")
+}
+
+pub(super) fn invalid_key() -> Problem {
+    Problem::new(Code::Unauthenticated, "the API key is unknown, revoked or expired")
+        .remedied_by("stockade keys create")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(pairs: &[(&'static str, &str)]) -> Result<Option<String>, Code> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        key_of(&headers).map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn a_key_comes_in_the_headers_that_clients_send() {
+        let some = Ok(Some("e2b_1".to_owned()));
+        assert_eq!(key(&[]), Ok(None));
+        assert_eq!(key(&[("x-api-key", "")]), Ok(None));
+        assert_eq!(key(&[("open-sandbox-api-key", "e2b_1")]), some);
+        assert_eq!(key(&[("x-api-key", " e2b_1 ")]), some);
+        for scheme in ["Bearer", "bearer", "BEARER"] {
+            assert_eq!(key(&[("authorization", &format!("{scheme} e2b_1"))]), some);
+        }
+        assert_eq!(key(&[("x-api-key", "e2b_1"), ("authorization", "Bearer e2b_1")]), some);
+        for refused in [
+            &[("x-api-key", "e2b_1"), ("open-sandbox-api-key", "e2b_2")][..],
+            &[("x-api-key", "e2b_1"), ("x-api-key", "e2b_2")],
+            &[("authorization", "Basic e2b_1")],
+            &[("authorization", "e2b_1")],
+            &[("authorization", "Bé e2b_1")],
+        ] {
+            assert_eq!(key(refused), Err(Code::Unauthenticated), "{refused:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Access tokens: each is for one port of one sandbox, and is derived from the secret of the server.
+//! It names the API key for which it was made, so that it ends with the key.
+
+use stockade_api::{GetSandbox, Problem, Sandbox, Sandboxes};
+use stockade_core::{Code, SandboxId, State};
+
+use super::principal::{HttpAuth, Principal, TcpPeer};
+
+/// Stands for the user of the server, who has no key.
+const LOCAL: &str = "local";
+
+impl HttpAuth {
+    /// The access token of a principal for a port of its sandbox.
+    pub(crate) fn token(&self, principal: &Principal, sandbox: &Sandbox, port: u16) -> String {
+        let key = principal.key.as_deref().unwrap_or(LOCAL);
+        format!("{key}.{}", self.code(key, sandbox, port).to_hex())
+    }
+
+    /// The principal and the sandbox of an access token, if it is for that port of that sandbox. The
+    /// response for a sandbox of another owner and for one that does not exist is the same.
+    pub(crate) async fn check_token(
+        &self,
+        sandboxes: &dyn Sandboxes,
+        peer: &TcpPeer,
+        token: &str,
+        (id, port): (&SandboxId, u16),
+    ) -> Result<(Principal, Sandbox), Problem> {
+        let (key, code) = token.split_once('.').ok_or_else(invalid_token)?;
+        let principal = match key {
+            LOCAL => self.user(peer).await,
+            key => self.principal_of_key(key).await,
+        };
+        let principal = principal.map_err(|problem| match problem.code {
+            Code::Unauthenticated => invalid_token(),
+            _ => problem,
+        })?;
+        let request = GetSandbox { id: id.clone(), metrics: false };
+        let sandbox = sandboxes.get_status(&principal.caller, request).await;
+        let sandbox = sandbox.map_err(|problem| match problem.code {
+            Code::NotFound => invalid_token(),
+            _ => problem,
+        })?;
+        let sent = blake3::Hash::from_hex(code).map_err(|_| invalid_token())?;
+        // Hashes are compared in constant time.
+        if sent != self.code(key, &sandbox, port) {
+            return Err(invalid_token());
+        }
+        if sandbox.state == State::Terminated {
+            let message = format!("the sandbox {id} is terminated");
+            return Err(Problem::new(Code::SandboxTerminated, message));
+        }
+        Ok((principal, sandbox))
+    }
+
+    fn code(&self, key: &str, sandbox: &Sandbox, port: u16) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.token_secret);
+        // A later sandbox may have the same id.
+        let created_at = sandbox.created_at.as_ms().to_be_bytes();
+        let fields: [&[u8]; 5] = [
+            key.as_bytes(),
+            sandbox.owner_id.as_str().as_bytes(),
+            sandbox.id.as_str().as_bytes(),
+            &created_at,
+            &port.to_be_bytes(),
+        ];
+        for field in fields {
+            hasher.update(&(field.len() as u64).to_be_bytes()).update(field);
+        }
+        hasher.finalize()
+    }
+}
+
+/// The problem of a request to a port of a sandbox without a valid token.
+pub(crate) fn invalid_token() -> Problem {
+    Problem::new(Code::Unauthenticated, "the access token is missing or invalid")
+        .because("each request to a port of a sandbox needs the headers of its endpoint")
+        .remedied_by("request the endpoint of the port again, and send its headers")
+}

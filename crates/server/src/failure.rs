@@ -1,0 +1,71 @@
+//! Failures of requests over TCP, in the form of OpenSandbox: `{code, message}`, with our code and our further members.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use stockade_api::Problem;
+use stockade_core::Code;
+
+/// A failure as a response.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) Problem);
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = match self.0.code {
+            // The clients know no other status for a sandbox that no longer exists.
+            Code::SandboxTerminated => StatusCode::NOT_FOUND,
+            code => StatusCode::from_u16(code.http_status())
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        };
+        respond(status, &self.0)
+    }
+}
+
+/// The response to a method that a path does not have.
+pub(crate) fn method_not_allowed(problem: Problem) -> Response {
+    respond(StatusCode::METHOD_NOT_ALLOWED, &problem)
+}
+
+fn respond(status: StatusCode, problem: &Problem) -> Response {
+    let mut response = (status, Json(body(problem))).into_response();
+    let headers = response.headers_mut();
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// The clients show only the message, so that it contains the cause.
+fn body(problem: &Problem) -> Value {
+    let message = match &problem.cause {
+        Some(cause) => format!("{}: {cause}", problem.message),
+        None => problem.message.clone(),
+    };
+    json!({
+        "code": problem.code,
+        "message": message,
+        "remediation": problem.remediation,
+        "retryable": problem.retryable,
+    })
+}
+
+/// The failure for what is not available.
+pub(crate) fn unsupported(what: impl std::fmt::Display) -> Failure {
+    Failure(Problem::new(Code::Unsupported, format!("{what} is not supported")))
+}
+
+/// The failure for an invalid request.
+pub(crate) fn invalid(message: impl Into<String>) -> Failure {
+    Failure(Problem::new(Code::InvalidInput, message))
+}

@@ -1,0 +1,234 @@
+//! `POST /v1/sandboxes`.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+use stockade_api::{
+    CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, KillSandbox, Network, Restore,
+    Sandbox,
+};
+use stockade_core::SnapshotId;
+
+use super::App;
+use super::egress::{Policy, network};
+use super::limits::limits;
+use super::request::JsonBody;
+use super::sandboxes::{ENTRYPOINT, RESERVED, SandboxBody};
+use crate::auth::Principal;
+use crate::failure::{Failure, invalid, unsupported};
+
+/// An image of the machine that the server runs on: its own programs.
+const HOST: &str = "host";
+/// What clients run in a sandbox so that it does not end: a sandbox does not end by itself here, so it
+/// is not started.
+const KEEP_ALIVE: [&[&str]; 2] = [&["tail", "-f", "/dev/null"], &["sleep", "infinity"]];
+
+/// The request for a sandbox.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Request {
+    #[serde(default)]
+    image: Option<Image>,
+    #[serde(default)]
+    snapshot_id: Option<String>,
+    #[serde(default)]
+    template_id: Option<Value>,
+    #[serde(default)]
+    platform: Option<Platform>,
+    /// In seconds; it never expires when absent.
+    #[serde(default)]
+    timeout: Option<u64>,
+    #[serde(default)]
+    resource_limits: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    resource_requests: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    env: Option<BTreeMap<String, Option<String>>>,
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    lifecycle: Option<Value>,
+    #[serde(default)]
+    entrypoint: Option<Vec<String>>,
+    #[serde(default)]
+    network_policy: Option<Policy>,
+    #[serde(default)]
+    credential_proxy: Option<CredentialProxy>,
+    /// Every port needs an access token here, also without it.
+    #[serde(default)]
+    #[expect(dead_code, reason = "both values have the same meaning")]
+    secure_access: Option<bool>,
+    #[serde(default)]
+    volumes: Option<Vec<Value>>,
+    #[serde(default)]
+    extensions: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Image {
+    uri: String,
+    #[serde(default)]
+    auth: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Platform {
+    os: String,
+    arch: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialProxy {
+    #[serde(default)]
+    enabled: bool,
+}
+
+impl Request {
+    fn refuse_unsupported(&self) -> Result<(), Failure> {
+        let is_machine = |platform: &Platform| {
+            let arch = match std::env::consts::ARCH {
+                "x86_64" => "amd64",
+                "aarch64" => "arm64",
+                other => other,
+            };
+            platform.os == "linux" && platform.arch == arch
+        };
+        let requested = [
+            (self.template_id.is_some(), "`templateId`"),
+            (self.platform.as_ref().is_some_and(|it| !is_machine(it)), "that `platform`"),
+            (
+                self.resource_requests.as_ref().is_some_and(|it| !it.is_empty()),
+                "`resourceRequests`",
+            ),
+            (self.lifecycle.is_some(), "`lifecycle`"),
+            (self.credential_proxy.as_ref().is_some_and(|it| it.enabled), "`credentialProxy`"),
+            (self.volumes.as_ref().is_some_and(|it| !it.is_empty()), "`volumes`"),
+            (self.image.as_ref().is_some_and(|it| it.auth.is_some()), "`image.auth`"),
+        ];
+        if let Some((_, what)) = requested.iter().find(|(requested, _)| *requested) {
+            return Err(unsupported(what));
+        }
+        match self.extensions.as_ref().and_then(|extensions| extensions.keys().next()) {
+            Some(name) => Err(unsupported(format_args!("the extension `{name}`"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of the image, or the snapshot.
+    fn source(&self) -> Result<Source, Failure> {
+        match (&self.image, &self.snapshot_id) {
+            (Some(_), Some(_)) => Err(invalid("`image` and `snapshotId` exclude each other")),
+            (None, None) => Err(invalid("`image` or `snapshotId` is required")),
+            (None, Some(id)) => {
+                let id =
+                    SnapshotId::new(id.as_str()).map_err(|error| invalid(error.to_string()))?;
+                Ok(Source::Snapshot(id))
+            }
+            (Some(image), None) if image.uri == HOST => Ok(Source::Host),
+            // A client on another host must not name paths of this one.
+            (Some(image), None) if image.uri.contains(':') && image.uri.starts_with("snapshot") => {
+                Err(invalid("a snapshot is named in `snapshotId`"))
+            }
+            (Some(image), None) => {
+                let refused = unsupported(format_args!("the image {:?}", image.uri));
+                Err(Failure(
+                    refused.0.remedied_by(
+                        "use the image \"host\": the programs of the server's machine",
+                    ),
+                ))
+            }
+        }
+    }
+}
+
+enum Source {
+    Host,
+    Snapshot(SnapshotId),
+}
+
+/// Creates a sandbox, and starts its entrypoint.
+pub(super) async fn create(
+    State(app): State<App>,
+    principal: Principal,
+    JsonBody(request): JsonBody<Request>,
+) -> Result<(StatusCode, Json<SandboxBody>), Failure> {
+    request.refuse_unsupported()?;
+    let source = request.source()?;
+    let entrypoint = request.entrypoint.clone().unwrap_or_default();
+    let sandbox = specification(request, &entrypoint)?;
+    let caller = &principal.caller;
+    let created = match source {
+        Source::Host => app.sandboxes.create(caller, sandbox).await?,
+        Source::Snapshot(snapshot_id) => {
+            app.sandboxes.restore(caller, Restore { snapshot_id, sandbox }).await?
+        }
+    };
+    start(&app, &principal, &created, entrypoint).await?;
+    Ok((StatusCode::ACCEPTED, Json(SandboxBody::new(&created))))
+}
+
+fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbox, Failure> {
+    let environment: BTreeMap<_, _> = request
+        .env
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?.into_bytes().into())))
+        .collect();
+    let mut metadata = request.metadata.unwrap_or_default();
+    if let Some(name) = metadata.keys().find(|name| name.starts_with(RESERVED)) {
+        return Err(invalid(format!("the metadata {name:?} has the reserved prefix {RESERVED}")));
+    }
+    let text = serde_json::to_string(entrypoint).map_err(|error| invalid(error.to_string()))?;
+    metadata.insert(ENTRYPOINT.to_owned(), text);
+    let (limits, best_effort) = limits(&request.resource_limits.unwrap_or_default())?;
+    let network: Option<Network> = request.network_policy.map(network).transpose()?;
+    let expiry = match request.timeout {
+        None => Expiry::Never,
+        Some(0) => return Err(invalid("`timeout` must be at least 1 second")),
+        Some(seconds) => Expiry::Seconds(std::time::Duration::from_secs(seconds).as_secs_f64()),
+    };
+    Ok(CreateSandbox {
+        environment,
+        metadata,
+        limits,
+        best_effort,
+        network,
+        expiry,
+        on_expiry: Some(ExpiryAction::Terminate),
+        ..CreateSandbox::default()
+    })
+}
+
+/// Starts the entrypoint of a new sandbox. If that fails, the sandbox is ended.
+async fn start(
+    app: &App,
+    principal: &Principal,
+    created: &Sandbox,
+    entrypoint: Vec<String>,
+) -> Result<(), Failure> {
+    let keeps_alive = |words: &&[&str]| words.iter().eq(entrypoint.iter());
+    if entrypoint.is_empty() || KEEP_ALIVE.iter().any(keeps_alive) {
+        return Ok(());
+    }
+    let mut caller = principal.caller.clone();
+    // The same request, sent again, starts it once.
+    caller.idempotency_key = Some(format!("entrypoint {} {}", created.id, created.created_at));
+    let execute = Execute::new(created.id.clone(), CommandLine::Program(entrypoint));
+    match app.sandboxes.execute_stream(&caller, execute).await {
+        Ok(_) => Ok(()),
+        Err(problem) => {
+            caller.idempotency_key = None;
+            let kill = KillSandbox::discarding(created.id.clone());
+            // The response reports the first failure.
+            let _ = app.sandboxes.kill(&caller, kill).await;
+            Err(problem.into())
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `/directories`: creating, removing and listing directories.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{RawQuery, State};
+use axum::{Extension, Json};
+use stockade_api::{FileKind, ListDirectory, MakeDirectory, RemoveFile, SetPermissions};
+
+use super::super::request::{JsonBody, Query};
+use super::super::target::{PortState, Target};
+use super::files::{FileBody, Permissions, names, path, stat};
+use crate::failure::{Failure, invalid};
+
+/// `POST /directories`.
+pub(super) async fn create(
+    State(state): State<PortState>,
+    Extension(target): Extension<Target>,
+    JsonBody(request): JsonBody<BTreeMap<String, Permissions>>,
+) -> Result<(), Failure> {
+    for (name, permissions) in &request {
+        let (uid, gid) = permissions.numbers(&state, &target).await?;
+        let (sandbox_id, mode) = (target.sandbox.id.clone(), permissions.bits()?);
+        let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path: path(name), mode };
+        state.sandboxes.make_directory(&target.caller, make).await?;
+        if uid.is_some() || gid.is_some() {
+            let set = SetPermissions { sandbox_id, path: path(name), mode, uid, gid };
+            state.sandboxes.set_permissions(&target.caller, set).await?;
+        }
+    }
+    Ok(())
+}
+
+/// `DELETE /directories?path=…`: removes directories with their content.
+pub(super) async fn remove(
+    State(state): State<PortState>,
+    Extension(target): Extension<Target>,
+    RawQuery(query): RawQuery,
+) -> Result<(), Failure> {
+    let query = Query::parse(query.as_deref(), &["path"])?;
+    for name in query.all("path") {
+        if stat(&state, &target, name, false).await?.kind != FileKind::Directory {
+            return Err(invalid(format!("{name} is not a directory")));
+        }
+        let remove = RemoveFile { sandbox_id: target.sandbox.id.clone(), path: path(name) };
+        state.sandboxes.remove_file(&target.caller, remove).await?;
+    }
+    Ok(())
+}
+
+/// `GET /directories/list?path=…&depth=…`. Symbolic links are not followed.
+pub(super) async fn list(
+    State(state): State<PortState>,
+    Extension(target): Extension<Target>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Vec<FileBody>>, Failure> {
+    let query = Query::parse(query.as_deref(), &["path", "depth"])?;
+    let name = query.required("path")?;
+    if stat(&state, &target, name, false).await?.kind != FileKind::Directory {
+        return Err(invalid(format!("{name} is not a directory")));
+    }
+    let depth = query.number("depth")?.unwrap_or(1);
+    let depth = u32::try_from(depth).map_err(|_| invalid("`depth` is too large"))?;
+    let request = ListDirectory {
+        sandbox_id: target.sandbox.id.clone(),
+        path: path(name),
+        depth: Some(depth.max(1)),
+    };
+    let listing = state.sandboxes.list_directory(&target.caller, request).await?;
+    let names = names(&state, &target).await;
+    Ok(Json(listing.entries.iter().map(|entry| FileBody::new(entry, &names)).collect()))
+}

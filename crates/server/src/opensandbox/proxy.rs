@@ -1,0 +1,133 @@
+//! `/v1/sandboxes/{id}/proxy/{port}/…`: checks the access token of a request to a port of a sandbox,
+//! and passes it on: to the interfaces that the server itself has on two ports, or to the port.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::uri::PathAndQuery;
+use axum::http::{Extensions, HeaderMap, Uri};
+use axum::response::{IntoResponse as _, Response};
+use stockade_api::Sandboxes;
+use tower::ServiceExt as _;
+
+use super::request::{Peer, port_number, sandbox_id};
+use super::target::{
+    EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
+};
+use super::{App, REQUEST_BYTES, egress, execd, port};
+use crate::auth::invalid_token;
+use crate::failure::{Failure, invalid};
+
+/// The routes of the ports that the server itself serves.
+#[derive(Debug, Clone)]
+pub(super) struct OwnPorts {
+    execd: Router,
+    egress: Router,
+}
+
+impl OwnPorts {
+    pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>) -> Self {
+        let state = || PortState { sandboxes: Arc::clone(sandboxes) };
+        Self {
+            execd: limited(execd::routes()).with_state(state()),
+            egress: limited(egress::routes()).with_state(state()),
+        }
+    }
+}
+
+fn limited(routes: Router<PortState>) -> Router<PortState> {
+    routes.layer(DefaultBodyLimit::max(REQUEST_BYTES))
+}
+
+/// Serves a request to a port.
+pub(super) async fn serve(
+    State(app): State<App>,
+    peer: Peer,
+    Path(path): Path<HashMap<String, String>>,
+    request: Request,
+) -> Response {
+    serve_port(app, peer, &path, request).await.unwrap_or_else(Failure::into_response)
+}
+
+async fn serve_port(
+    app: App,
+    Peer(peer): Peer,
+    path: &HashMap<String, String>,
+    mut request: Request,
+) -> Result<Response, Failure> {
+    let part = |name: &str| path.get(name).map_or("", String::as_str);
+    let id = sandbox_id(part("id")).map_err(|_| Failure(invalid_token()))?;
+    let port = port_number(part("port"))?;
+    let name = match port {
+        EXECD_PORT => EXECD_TOKEN,
+        EGRESS_PORT => EGRESS_TOKEN,
+        _ => PORT_TOKEN,
+    };
+    let token = token_of(request.headers(), name)?;
+    let (principal, sandbox) =
+        app.auth.check_token(&*app.sandboxes, &peer, &token, (&id, port)).await?;
+    let mut caller = principal.caller;
+    *request.uri_mut() = inner_uri(request.uri())?;
+    // Other requests may be several operations, which cannot have the same key.
+    if port == EXECD_PORT && request.uri().path() == "/command" {
+        let key = request.headers().get(stockade_api::wire::KEY_HEADER);
+        caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
+    }
+    let target = Target { caller, sandbox: Arc::new(sandbox) };
+    let routes = match port {
+        EXECD_PORT => app.own_ports.execd,
+        EGRESS_PORT => app.own_ports.egress,
+        _ => return port::relay(&*app.sandboxes, &target, port, request).await,
+    };
+    // The parts of this path are no parameters of the routes on the port.
+    let (mut parts, body) = request.into_parts();
+    parts.extensions = Extensions::new();
+    parts.extensions.insert(target);
+    match routes.oneshot(Request::from_parts(parts, body)).await {
+        Ok(response) => Ok(response),
+        Err(never) => match never {},
+    }
+}
+
+/// The access token of a request.
+fn token_of(headers: &HeaderMap, name: &str) -> Result<String, Failure> {
+    let mut values = headers.get_all(name).iter();
+    let token = values.next().and_then(|value| value.to_str().ok());
+    match (token, values.next()) {
+        (Some(token), None) => Ok(token.to_owned()),
+        _ => Err(invalid_token().into()),
+    }
+}
+
+/// The path after the port, as the client has written it, and the query.
+fn inner_uri(uri: &Uri) -> Result<Uri, Failure> {
+    // `/sandboxes/ID/proxy/PORT/PATH`
+    let path = uri.path().splitn(6, '/').nth(5).unwrap_or_default();
+    let text = match uri.query() {
+        Some(query) => format!("/{path}?{query}"),
+        None => format!("/{path}"),
+    };
+    let text: PathAndQuery = text.parse().map_err(|_| invalid("the path is invalid"))?;
+    Ok(Uri::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_the_path_is_passed_on_unchanged() {
+        for (path, inner) in [
+            ("/sandboxes/a/proxy/80", "/"),
+            ("/sandboxes/a/proxy/80/", "/"),
+            ("/sandboxes/a/proxy/80/x/y", "/x/y"),
+            ("/sandboxes/a/proxy/80//x", "//x"),
+            ("/sandboxes/a/proxy/80/%2e%2e/x?q=1&q=%2F", "/%2e%2e/x?q=1&q=%2F"),
+            ("/sandboxes/a/proxy/80?q", "/?q"),
+        ] {
+            assert_eq!(inner_uri(&path.parse().unwrap()).unwrap().to_string(), inner);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The listener for clients over TCP: connections with or without TLS, their limits, and the end of
+//! each when the server stops. `guard` refuses requests that a web page of another site has caused.
+
+mod guard;
+mod tls;
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+pub use guard::AllowedHosts;
+pub(crate) use guard::guard;
+pub use tls::{Acceptor, Error as TlsError};
+
+use crate::auth::TcpPeer;
+use crate::local::{ConnectionGuard, Connections};
+
+/// How many connections are served at the same time; further ones wait.
+const CONNECTIONS: usize = 4096;
+/// How long a client may take for the head of a request, also of the next one on a connection, and
+/// for the handshake of TLS.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest head of a request, in bytes.
+const HEAD_BYTES: usize = 64 << 10;
+/// The most headers of a request.
+const HEADERS: usize = 128;
+/// The pause after a connection could not be accepted, such as for lack of file descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The sockets of a listener.
+#[derive(Debug)]
+pub struct Listener {
+    sockets: Vec<TcpListener>,
+}
+
+impl Listener {
+    /// Listens on an address; for `127.0.0.1` also on `::1`, because the name `localhost` may be
+    /// either. Port 0 is any free port.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let first = TcpListener::bind(address).await?;
+        let port = first.local_addr()?.port();
+        let mut sockets = vec![first];
+        if address.ip() == IpAddr::from([127, 0, 0, 1]) {
+            match TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await {
+                Ok(second) => sockets.push(second),
+                // Another program would receive what clients send to `localhost`.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+                // This host has no IPv6.
+                Err(_) => {}
+            }
+        }
+        Ok(Self { sockets })
+    }
+
+    /// The address that was requested, with the port.
+    ///
+    /// # Errors
+    /// If the kernel does not report it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        let first = self.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
+        first.local_addr()
+    }
+}
+
+/// Serves a listener until `stop` becomes true; then each connection ends after its current request.
+pub async fn serve(
+    listener: Listener,
+    routes: Router,
+    tls: Option<Acceptor>,
+    connections: Connections,
+    stop: watch::Receiver<bool>,
+) {
+    let shared = Arc::new(Shared {
+        routes: TowerToHyperService::new(routes),
+        tls,
+        connections,
+        slots: Arc::new(Semaphore::new(CONNECTIONS)),
+        stop,
+    });
+    let mut accepting = JoinSet::new();
+    for socket in listener.sockets {
+        accepting.spawn(accept(socket, Arc::clone(&shared)));
+    }
+    while accepting.join_next().await.is_some() {}
+}
+
+struct Shared {
+    routes: TowerToHyperService<Router>,
+    tls: Option<Acceptor>,
+    connections: Connections,
+    slots: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+}
+
+async fn accept(socket: TcpListener, shared: Arc<Shared>) {
+    let mut stop = shared.stop.clone();
+    let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+    tokio::pin!(stopped);
+    loop {
+        let accepted = async {
+            let slot = Arc::clone(&shared.slots).acquire_owned().await;
+            loop {
+                match socket.accept().await {
+                    Ok((stream, peer)) => return (slot, stream, peer),
+                    Err(_) => tokio::time::sleep(PAUSE).await,
+                }
+            }
+        };
+        let (slot, stream, peer) = tokio::select! {
+            accepted = accepted => accepted,
+            () = &mut stopped => return,
+        };
+        let guard = ConnectionGuard::new(&shared.connections);
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let _counted = (slot, guard);
+            connect(stream, peer, &shared).await;
+        });
+    }
+}
+
+async fn connect(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
+    let Ok(own) = stream.local_addr() else { return };
+    // Parts of a stream are small and must not wait for each other.
+    let _ = stream.set_nodelay(true);
+    let peer = Arc::new(TcpPeer::new(peer, own));
+    match &shared.tls {
+        None => serve_connection(stream, peer, shared).await,
+        Some(tls) => {
+            let accepted = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await;
+            if let Ok(Ok(stream)) = accepted {
+                serve_connection(stream, peer, shared).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection<S>(stream: S, peer: Arc<TcpPeer>, shared: &Shared)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let routes = shared.routes.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&peer));
+        routes.call(request)
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEADERS)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let mut stop = shared.stop.clone();
+    tokio::select! {
+        // The client detects errors of the connection itself.
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
