@@ -251,7 +251,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
             let known = dir.call(program, &["inspect", &id, "--json"])?;
             if known.status.success() {
                 let found: Value = serde_json::from_slice(&known.stdout)?;
-                if found["run"]["finishedAt"].is_i64() {
+                if !found["run"]["finishedAt"].is_null() {
                     open.remove(&id);
                     ended.push(id);
                     last = Instant::now();

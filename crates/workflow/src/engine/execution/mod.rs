@@ -43,10 +43,11 @@
 //! ```
 //!
 //! Reading order: `state` (the whole state, in parts: `task_table`, `plan`, `ledger`, `start_queue`,
-//! `run_sandboxes`), `main_loop`, `planning`, `task_start`, `task_end`, `answers` and `sandbox_waits`.
-//! `agent_task`, `agent_sandboxes`, `cache_lookup`, `child_workflow` and `provider_children` are for single kinds of
+//! `run_sandboxes`, `agent_sandboxes`), `main_loop`, `planning`, `task_start`, `task_end`, `answers` and `sandbox_waits`.
+//! `agent_task`, `agent_ends`, `cache_lookup`, `child_workflow` and `provider_children` are for single kinds of
 //! tasks.
 
+mod agent_ends;
 mod agent_sandboxes;
 mod agent_task;
 mod answers;
