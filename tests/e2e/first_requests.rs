@@ -35,12 +35,12 @@ impl Recorder {
 }
 
 /// Sends each of these on a connection of its own, and prints what comes back, as hexadecimal
-/// digits.
+/// digits. The `printf` of bash writes line by line, and a first line that is no HTTP decides alone.
 const SEND: &str = r#"
 port=$1; shift
 for bytes in "$@"; do
     exec 3<>/dev/tcp/service.test/"$port"
-    printf '%b' "$bytes" >&3
+    env printf '%b' "$bytes" >&3
     timeout 20 od -An -v -tx1 <&3 | tr -d ' \n'
     echo
     exec 3>&-
