@@ -256,7 +256,7 @@ fn sandboxes_have_ended(scene: &Scene) -> String {
     for id in ["box", "still", "other"] {
         eventually("the end of a sandbox", || scene.state(id) == "stopped");
         let events = scene.expect_success(&["events", id]).stdout;
-        assert!(events.contains("gone"), "{id}: {events}");
+        assert!(events.contains("host_restarted"), "{id}: {events}");
         let refused = scene.call(&["exec", id, "--", "true"]);
         assert_ne!(refused.code, 0, "{refused:?}");
     }
