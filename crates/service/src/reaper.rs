@@ -102,8 +102,10 @@ async fn end_commands(
         for exec in status.execs.iter().filter(|exec| !awaited.contains(&exec.id)) {
             if exec.ending.is_none() {
                 let _ = inner.with_deadline(runtime.kill(&status.id, &exec.id)).await;
-            } else if is_unrecorded(&exec.id) {
-                // Only the sandbox has its output.
+            }
+            if is_unrecorded(&exec.id) {
+                // Only the sandbox has its output. The command may have ended, and its operation too, since
+                // the status was read.
                 continue;
             }
             let _ = inner.with_deadline(runtime.acknowledge(&status.id, &exec.id)).await;

@@ -288,9 +288,11 @@ async fn clocks(scene: &Scene) -> String {
         let late = scene.start_for(&id, &late, &["probe", "spin"], second).await;
         kill_process(keeper(&scene.data), Signal::KILL).unwrap();
         assert_eq!(wait_for_output(late).await.0, Ending::TimedOut);
-        while !matches!(scene.native.inspect(&short).await, Err(Error::NoSandbox(_))) {
+        // Its processes have ended; its files remain.
+        while !matches!(scene.native.inspect(&short).await, Ok(it) if it.state == State::Ended) {
             pause_briefly().await;
         }
+        scene.native.cleanup(&short).await.unwrap();
         let status = scene.native.inspect(&id).await.unwrap();
         assert_eq!(status.state, State::Running);
         let left = status.lease_left.unwrap();
