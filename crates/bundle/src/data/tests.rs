@@ -144,7 +144,7 @@ fn a_link_inside_is_not_followed() {
     let path = scratch.path().join("data");
     let data = DataDir::open(&path).unwrap();
     type Part = fn(&DataDir) -> Result<Dir, Error>;
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 8] = [
         ("views", DataDir::views),
         ("bundles", DataDir::bundles),
         ("journals", DataDir::journals),
