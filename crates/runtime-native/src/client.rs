@@ -124,6 +124,12 @@ impl Native {
         Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
     }
 
+    /// Whether the data directory may contain a sandbox. Starts no keeper.
+    pub fn may_have_sandboxes(&self) -> bool {
+        let entries = self.0.directory.sandboxes().and_then(|sandboxes| sandboxes.entries());
+        entries.map_or(true, |entries| !entries.is_empty())
+    }
+
     /// Makes the keeper refuse new sandboxes, release the unused jails of its pool, and exit after
     /// its last sandbox.
     ///

@@ -147,8 +147,9 @@ async fn a_sandbox_of_a_runtime_that_is_missing_is_shown_and_not_lost() {
     let list = service.list(&caller(""), ListSandboxes::default()).await.unwrap();
     assert_eq!(list.sandboxes.len(), 1);
     assert_eq!(list.sandboxes[0].runtime, "docker");
-    let shown = service.get_status(&caller(""), GetSandbox { id: made.id.clone(), metrics: false });
-    assert_eq!(shown.await.unwrap().runtime, "docker");
+    let request = GetSandbox { id: made.id.clone(), metrics: false };
+    let shown = service.get_status(&caller(""), request).await.unwrap();
+    assert_eq!(shown.runtime, "docker");
     let request = serde_json::from_value(serde_json::json!({"id": made.id})).unwrap();
     let refused = service.pause(&caller("p"), request).await.unwrap_err();
     assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
