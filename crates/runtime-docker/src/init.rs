@@ -2,10 +2,11 @@
 //! contains, and the configuration of name lookups. They are written to the directory of the runtime.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use stockade_runtime::{Error, Result};
+
+use crate::own_file;
 
 /// The program.
 #[cfg(has_init)]
@@ -34,13 +35,7 @@ pub(crate) fn program(directory: &Path, build: &str) -> Result<PathBuf> {
     if path.metadata().is_ok_and(|file| file.len() == PROGRAM.len() as u64) {
         return Ok(path);
     }
-    let new = directory.join(format!("{name}.{}", std::process::id()));
-    let write = || -> io::Result<()> {
-        std::fs::write(&new, PROGRAM)?;
-        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755))?;
-        std::fs::rename(&new, &path)
-    };
-    write().map_err(failed)?;
+    own_file::publish(&path, PROGRAM, 0o755).map_err(failed)?;
     Ok(path)
 }
 
@@ -57,19 +52,15 @@ pub(crate) fn resolver(directory: &Path, has_network: bool) -> Result<PathBuf> {
     let path = directory.join(name);
     let failed = |source: io::Error| Error::Host { path: path.display().to_string(), source };
     if !path.exists() {
-        let new = directory.join(format!("{name}.{}", std::process::id()));
-        let write = || -> io::Result<()> {
-            std::fs::write(&new, content)?;
-            std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644))?;
-            std::fs::rename(&new, &path)
-        };
-        write().map_err(failed)?;
+        own_file::publish(&path, content.as_bytes(), 0o644).map_err(failed)?;
     }
     Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

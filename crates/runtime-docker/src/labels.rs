@@ -95,8 +95,7 @@ fn is_id(text: &str) -> bool {
 fn create(path: &Path) -> io::Result<()> {
     let random = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     let id: String = random.chars().filter(char::is_ascii_hexdigit).take(LENGTH).collect();
-    let new = path.with_extension(std::process::id().to_string());
-    std::fs::write(&new, id)?;
+    let new = crate::own_file::write_beside(path, id.as_bytes(), 0o600)?;
     let linked = std::fs::hard_link(&new, path);
     std::fs::remove_file(&new)?;
     match linked {

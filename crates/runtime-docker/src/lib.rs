@@ -16,6 +16,7 @@ mod image;
 mod init;
 mod labels;
 mod leftovers;
+mod own_file;
 mod programs;
 mod request;
 mod seccomp;

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use stockade_runtime::{Error, Result};
 
+use crate::own_file;
+
 /// The directory inside with the loader and the libraries.
 pub(crate) const LIBRARIES: &str = "/opt/stockade/lib";
 /// The loader inside. Its path must not be longer than the usual one.
@@ -40,7 +42,7 @@ impl Portable {
         let failed = |source| Error::Host { path: own.display().to_string(), source };
         let libraries = own.join("lib");
         if !libraries.exists() {
-            let new = directory.join(format!("programs-{build}.{}", std::process::id()));
+            let new = own_file::beside(&own);
             let _ = std::fs::remove_dir_all(&new);
             let copied = copy_libraries(&new.join("lib")).and_then(|()| {
                 match std::fs::rename(&new, &own) {
@@ -81,7 +83,7 @@ impl Portable {
         for (to, from) in place.iter_mut().zip(LOADER) {
             *to = *from;
         }
-        write(&copy, &bytes).map_err(failed)?;
+        own_file::publish(&copy, &bytes, 0o755).map_err(failed)?;
         Ok(copy)
     }
 }
@@ -92,7 +94,7 @@ fn copy_libraries(to: &Path) -> io::Result<()> {
     let maps = std::fs::read("/proc/self/maps")?;
     for (name, path) in libraries(&maps) {
         let name = if name == HOST_LOADER { "ld.so".to_owned() } else { name };
-        write(&to.join(name), &std::fs::read(path)?)?;
+        own_file::publish(&to.join(name), &std::fs::read(path)?, 0o755)?;
     }
     std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))
 }
@@ -106,14 +108,6 @@ fn libraries(maps: &[u8]) -> BTreeMap<String, PathBuf> {
         name.contains(".so").then_some((name, path))
     };
     maps.split(|byte| *byte == b'\n').filter_map(path).collect()
-}
-
-/// Writes a file that every user may execute, completely or not at all.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    std::fs::write(&new, bytes)?;
-    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755))?;
-    std::fs::rename(&new, path)
 }
 
 /// Where a program (ELF, 64 bits, little-endian) names its loader; `None` if it names none.
