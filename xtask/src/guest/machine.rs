@@ -35,6 +35,13 @@ impl Drop for Machine {
     }
 }
 
+/// The memory of a machine that unpacks an archive of so many bytes, in MiB. The archive is in
+/// memory until it is unpacked, and the file system that it is unpacked into may fill half of what
+/// is left (Linux: Documentation/filesystems/ramfs-rootfs-initramfs.rst). The rest is for programs.
+const fn memory_mib(archive_bytes: u64) -> u64 {
+    1024 + 3 * archive_bytes.div_ceil(1 << 20)
+}
+
 /// What is booted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Boot<'a> {
@@ -49,8 +56,11 @@ pub(super) struct Boot<'a> {
 pub(super) fn boot(boot: Boot<'_>, mode: &str, disk: Option<&Path>) -> anyhow::Result<BootOutput> {
     let console = boot.directory.join(format!("console-{mode}"));
     let verdicts = boot.directory.join(format!("verdicts-{mode}"));
+    let archive_bytes = std::fs::metadata(boot.initrd).context("read the archive's size")?.len();
+    let memory = format!("{}M", memory_mib(archive_bytes));
     let mut command = Command::new(PROGRAM);
-    command.args(["-machine", "pc", "-accel", "tcg", "-smp", "1", "-m", "1G", "-cpu", PROCESSOR]);
+    command.args(["-machine", "pc", "-accel", "tcg", "-smp", "1", "-m", &memory]);
+    command.args(["-cpu", PROCESSOR]);
     command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
     command.arg("-kernel").arg(boot.kernel).arg("-initrd").arg(boot.initrd);
     command.arg("-append").arg(format!("console=ttyS0 panic=-1 rdinit=/init -- {mode}"));
@@ -65,8 +75,20 @@ pub(super) fn boot(boot: Boot<'_>, mode: &str, disk: Option<&Path>) -> anyhow::R
     let child = command.spawn().with_context(|| format!("start {PROGRAM}"))?;
     wait(Machine(child), DEADLINE)
         .with_context(|| format!("the console is in {}", console.display()))?;
+    check_unpacked(&std::fs::read(&console).context("read the first serial port")?)
+        .with_context(|| format!("the console is in {}", console.display()))?;
     let verdicts = std::fs::read(&verdicts).context("read the second serial port")?;
     Ok(BootOutput { console, verdicts: String::from_utf8_lossy(&verdicts).into_owned() })
+}
+
+/// Fails if the kernel could not unpack the whole archive: it boots all the same, without the files
+/// that come last.
+fn check_unpacked(console: &[u8]) -> anyhow::Result<()> {
+    const MESSAGE: &str = "Initramfs unpacking failed";
+    if String::from_utf8_lossy(console).contains(MESSAGE) {
+        bail!("{MESSAGE}: the machine has too little memory for its programs");
+    }
+    Ok(())
 }
 
 fn wait(mut machine: Machine, deadline: Duration) -> anyhow::Result<()> {
@@ -88,6 +110,20 @@ fn wait(mut machine: Machine, deadline: Duration) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_holds_the_archive_twice() {
+        let archive_mib = 350;
+        let left = memory_mib(archive_mib << 20) - archive_mib;
+        assert!(left / 2 > archive_mib + 256, "{left}");
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_short_is_an_error() {
+        let line = b"[    2.057044] Initramfs unpacking failed: write error\n";
+        assert!(check_unpacked(line).is_err());
+        assert!(check_unpacked(b"[    0.804915] Trying to unpack rootfs image\n").is_ok());
+    }
 
     #[test]
     fn a_machine_that_hangs_is_ended() {
