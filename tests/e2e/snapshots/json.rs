@@ -7,6 +7,7 @@ use crate::registry::interrupted::SlowRegistry;
 use crate::registry::sample::{Layout, architecture};
 
 as_user! {
+    of_bases,
     of_runs_and_bundles,
     of_doctor,
     of_images,
@@ -32,6 +33,13 @@ fn of_runs_and_bundles(world: &World) {
     calls.call("bundles-none", &["bundles", "--json"]);
     calls.call("undo", &["undo", "--json"]);
     calls.call("history", &["history", "--json"]);
+    calls.finish();
+}
+
+/// Creating a base copies gigabytes, so only the removal is here.
+fn of_bases(world: &World) {
+    let mut calls = Calls::new(world, "json/bases");
+    calls.call("rm", &["base", "--rm", "--json"]);
     calls.finish();
 }
 

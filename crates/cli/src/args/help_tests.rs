@@ -175,7 +175,7 @@ fn every_help_fits_its_terminal() {
 fn help_is_a_command_too() {
     for (words, part) in [
         (vec!["help"], "Persistent sandboxes:"),
-        (vec!["help", "run"], " run [OPTIONS] <CMD>"),
+        (vec!["help", "run"], " run [OPTIONS] [CMD]"),
         (vec!["help", "tool", "run"], " tool run "),
         (vec!["help", "--help"], " help "),
     ] {

@@ -43,7 +43,11 @@ fn literal(text: &str) -> Option<String> {
                 let name: String = letters.by_ref().take_while(|letter| *letter != '}').collect();
                 // A placeholder beside a word stands for further flags, or for nothing.
                 if filled.ends_with([' ', ':', '=']) {
-                    filled.push_str(if name == "user" { "7" } else { "demo" });
+                    filled.push_str(match name.as_str() {
+                        "user" => "7",
+                        "secret" => "TOKEN@api.example.com",
+                        _ => "demo",
+                    });
                 }
             }
             letter => filled.push(letter),

@@ -13,13 +13,25 @@ use crate::args::{Arguments, Command};
 use crate::commands::sandbox::create;
 use crate::run;
 
-/// Flags of both commands that are not part of the request: those of the output, those of secrets, whose
-/// values go to the egress process, the profile and the devcontainer.json, whose values are added to the other flags before, and
-/// toolchains, which this host need not have; and the time limit, which `create` has for each command.
-const NOT_REQUESTED: [&str; 8] =
-    ["devcontainer", "json", "help", "profile", "secret", "strict-secrets", "timeout", "tools"];
+/// Flags of both commands that are not part of the request: those of the output; those of secrets,
+/// whose values go to the egress process; the profile and the devcontainer.json, whose values are
+/// added to the other flags before; `pull`, which decides whether an image is downloaded before;
+/// toolchains, which this host need not have; and the time limit, which `create` has for each
+/// command.
+const NOT_REQUESTED: [&str; 9] = [
+    "devcontainer",
+    "json",
+    "help",
+    "profile",
+    "pull",
+    "secret",
+    "strict-secrets",
+    "timeout",
+    "tools",
+];
 
-/// A value for each flag that both have; `@` stands for an existing directory.
+/// A value for each flag that both have; `@` stands for an existing directory, and a flag without a
+/// value has the empty one.
 const SAMPLES: &[(&str, &[&str])] = &[
     ("image", &["@/image"]),
     ("image", &["debian:12"]),
@@ -46,6 +58,7 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("best-effort", &["pids"]),
     ("best-effort", &["processes", "landlock", "memory", "cpus", "disk"]),
     ("access", &["deny:read:/a:b", "allow:readwrite:/"]),
+    ("private-base", &[""]),
     ("net", &["off"]),
     ("net", &["policy"]),
     ("allow-internal", &["mirror.test", "*.corp.test:443"]),
@@ -92,7 +105,8 @@ impl Scene {
     fn words(&self, flag: &str, values: &[&str]) -> Vec<String> {
         let here = self.directory.path().to_str().unwrap();
         let each = values.iter().map(|value| value.replace('@', here));
-        each.flat_map(|value| [format!("--{flag}"), value]).collect()
+        let words = each.flat_map(|value| [format!("--{flag}"), value]);
+        words.filter(|word| !word.is_empty()).collect()
     }
 
     /// The request of `run`.
