@@ -169,7 +169,7 @@ fn doctor_says_what_is_shared(world: &World) {
         part["with"].as_str().unwrap().to_owned()
     };
     for (name, owner) in
-        [("system", "host"), ("private-base", "owner"), ("images", "owner"), ("changes", "nobody")]
+        [("system", "host"), ("private-base", "owner"), ("images", "owner"), ("changes", "none")]
     {
         assert_eq!(with(name), owner);
     }

@@ -253,7 +253,7 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
             "egress.allowHosts: \"a*\"",
         ),
         ("ports", "ports={[{ host: 0, container: 1 }]}", "INVALID_INPUT", "`ports`"),
-        ("image", "image=\"x\"", "INVALID_INPUT", "`image`"),
+        ("image", "image=\"x\"", "SANDBOX_EXECUTION_FAILED", "no image `x`"),
         ("memory", "memoryLimit=\"lots\"", "INVALID_INPUT", "memoryLimit"),
         ("egress", "egress={{ httpProxy: 7 }}", "INVALID_INPUT", "httpProxy"),
         (
