@@ -22,8 +22,9 @@ use crate::native::{NativeFixture, backend};
 /// The groups of promises that depend on where files are.
 const GROUPS: [&str; 6] =
     ["files::", "links::", "transfer::", "workspaces::", "snapshots::", "users::"];
-/// Cases that take long everywhere, and cases about host files that are not copied.
-const OTHERS: [&str; 2] = ["files::a_gigabyte", "workspaces::mounts_"];
+/// Cases that take long everywhere, and cases about files that are never copied: host files, and
+/// volumes, which sandboxes share.
+const OTHERS: [&str; 3] = ["files::a_gigabyte", "workspaces::mounts_", "workspaces::a_volume_"];
 
 pub(super) fn what_is_copied_keeps_every_promise() {
     on_overlay(|| {

@@ -176,6 +176,9 @@ impl Docker {
         if !spec.access.is_empty() {
             lacks(Capability::AccessRules)?;
         }
+        if !spec.volumes.is_empty() {
+            lacks(Capability::Volumes)?;
+        }
         if spec.network.is_some() && !rustix::process::geteuid().is_root() {
             return Err((Capability::Egress, no_egress()).into());
         }
