@@ -253,7 +253,6 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
             "egress.allowHosts: \"a*\"",
         ),
         ("ports", "ports={[{ host: 0, container: 1 }]}", "INVALID_INPUT", "`ports`"),
-        ("image", "image=\"x\"", "SANDBOX_EXECUTION_FAILED", "no image `x`"),
         ("memory", "memoryLimit=\"lots\"", "INVALID_INPUT", "memoryLimit"),
         ("egress", "egress={{ httpProxy: 7 }}", "INVALID_INPUT", "httpProxy"),
         (
@@ -274,6 +273,12 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
             "{name}"
         );
     }
+    // What is in the store of images is only known when the sandbox starts.
+    let file = script(world, "image", "touch ran", "image=\"x\"");
+    up(world, &file, "image").ends_with(1);
+    let error = inspect(world, "image")["run"]["error"].clone();
+    assert_eq!(error["code"], "SANDBOX_EXECUTION_FAILED", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("no image `x`"), "{error}");
     assert!(!world.has("ran"));
     let misspelt = flow(world, "misspelt", "comand=\"true\"");
     let outcome = up(world, &misspelt, "misspelt");
