@@ -28,8 +28,10 @@ fn files_of_another_group(world: &World) {
     let outcome =
         world.review("touch src/new && echo x >> a.txt && rm src/main.rs && mv src/deep d");
     assert!(outcome.stderr.contains("the project was copied"), "{outcome}");
-    world.stockade(&["apply", "latest"]).finish().succeeds();
-    assert!(world.has("src/new") && !world.has("src/main.rs") && world.has("d/er/file.txt"));
+    let applied = world.stockade(&["apply", "latest"]).finish();
+    applied.succeeds();
+    let expected = [("src/new", true), ("src/main.rs", false), ("d/er/file.txt", true)];
+    assert_eq!(expected.map(|(path, _)| (path, world.has(path))), expected, "{outcome}{applied}");
     assert_eq!(world.read("a.txt"), "alpha\nx\n");
     let create = world.stockade(&["create", "--id", "team", "--workspace", "."]).finish();
     create.succeeds();

@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
+pub(crate) use changes::is_in_place;
 pub use changes::mark_changed;
 pub use marks::Marks;
 pub(crate) use marks::OF_ROOT as MARKS_OF_ROOT;
@@ -202,7 +203,7 @@ impl Entry {
 
 /// Whether a directory of a copy is still where it was copied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Location {
+pub(crate) enum Location {
     /// Its timestamp and those of all its parents prove it.
     Unmoved,
     /// Its content shows it.

@@ -183,7 +183,7 @@ impl View {
             None => {
                 copy::copy_tree(&project.dir, &layer, ownership)?;
                 set_mode(&layer, project.stat.mode)?;
-                record.copied = Some(copy::stamp(dir)?);
+                record.copied = Some(copy::later_stamp(dir)?);
                 Layers::Copy { copy: layer }
             }
         };

@@ -101,7 +101,7 @@ impl Marker {
 /// parent does not prove it. When a directory moves, its content keeps its timestamps: so the
 /// content is compared with what the original has under the same names, unless the host has changed
 /// that.
-pub(super) fn is_in_place(
+pub(crate) fn is_in_place(
     directory: &Dir,
     original: Option<&Dir>,
     since: Timestamp,

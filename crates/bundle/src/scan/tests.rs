@@ -399,6 +399,43 @@ fn a_copy_is_compared_with_the_project() {
     );
 }
 
+/// The content of a directory keeps its timestamps when the directory moves.
+#[test]
+fn directories_that_moved_in_a_copy_are_found_with_their_content() {
+    let fixture = fixture(ViewKind::Copy, |root| {
+        for name in ["a/x", "a/deep/y", "b/x", "c/one", "c/two", "kept/file", "src/deep/er/z"] {
+            write(root, name, &format!("the content of {name}\n"));
+        }
+    });
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let moves = [("a", "old"), ("b", "a"), ("old", "b"), ("src/deep", "d")];
+    for (from, to) in moves {
+        std::fs::rename(fixture.layer.join(from), fixture.layer.join(to)).unwrap();
+    }
+    fixture.write("c/new", "new\n");
+    // What the host changes in a directory that has not moved is not a change of the copy.
+    std::fs::write(fixture.root.join("c/one"), "other").unwrap();
+    std::fs::write(fixture.root.join("kept/file"), "other").unwrap();
+    let found: Vec<_> =
+        fixture.summary().iter().map(|entry| entry.split(' ').next().unwrap().to_owned()).collect();
+    let expected = [
+        "-a/deep",
+        "-a/deep/y",
+        "~a/x",
+        "+b/deep",
+        "+b/deep/y",
+        "~b/x",
+        "+c/new",
+        "+d",
+        "+d/er",
+        "+d/er/z",
+        "-src/deep",
+        "-src/deep/er",
+        "-src/deep/er/z",
+    ];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn ignored_files_are_marked_but_never_hidden() {
     if Command::new("git").arg("--version").output().is_err() {

@@ -17,7 +17,7 @@ use super::origins::Origins;
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::history::History;
 use crate::ignored_tree;
-use crate::layer::Marks;
+use crate::layer::{Location, Marks, is_in_place};
 use crate::manifest::{Change, Entry, Node, Refusal};
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -54,7 +54,12 @@ pub(super) fn walk(
         entries: Vec::new(),
         origins: Origins::default(),
         bytes: 0,
-        pending: vec![Level { path: None, over_directory: true, is_replaced: false }],
+        pending: vec![Level {
+            path: None,
+            over_directory: true,
+            is_replaced: false,
+            is_unmoved: true,
+        }],
     };
     while let Some(level) = walk.pending.pop() {
         walk.level(&level)?;
@@ -93,6 +98,9 @@ struct Level {
     over_directory: bool,
     /// Whether a directory above hides the one in the project, and so all that this one has there.
     is_replaced: bool,
+    /// In a copy: whether the timestamps of this directory and of all above prove that it is still
+    /// where it was copied to.
+    is_unmoved: bool,
 }
 
 /// One name of a directory that is being walked.
@@ -102,6 +110,8 @@ struct NameEntry<'d> {
     layer: &'d Dir,
     /// Whether the directory of the layer, or one above, hides the one in the project.
     is_replaced: bool,
+    /// In a copy: whether the directory of the layer is still where it was copied to.
+    location: Location,
     stat: Stat,
     /// The project's directory at the same path.
     directory: Option<&'d Dir>,
@@ -121,6 +131,7 @@ impl Walk<'_> {
             Some(Err(source)) => return Err(read_error("project", path, source)),
         };
         let names = layer.entries().map_err(|source| read_error("view", path, source))?;
+        let location = self.locate(level, &layer, base.as_ref())?;
         let is_replaced = level.is_replaced || self.is_replaced(path, &layer);
         let hides = base.is_some() && (self.is_copy || is_replaced);
         let hidden = match &base {
@@ -152,7 +163,9 @@ impl Walk<'_> {
             let directory = base.as_ref();
             let layer = &layer;
             let base = found;
-            self.name(&NameEntry { path, name, layer, is_replaced, stat, directory, base })?;
+            let entry =
+                NameEntry { path, name, layer, is_replaced, location, stat, directory, base };
+            self.name(&entry)?;
         }
         if let Some(base) = &base {
             for (bytes, _) in hidden {
@@ -166,6 +179,20 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a directory of a copy is still where it was copied to. If it is not, its content is
+    /// new where it is now, although its timestamps are older than the end of the copy.
+    fn locate(&self, level: &Level, layer: &Dir, base: Option<&Dir>) -> Result<Location, Error> {
+        let Some(copied) = self.copied.filter(|_| !level.is_unmoved) else {
+            return Ok(Location::Unmoved);
+        };
+        let is_same = is_in_place(layer, base, self.started, copied).map_err(|source| {
+            let path = level.path.as_ref().map_or_else(|| ".".to_owned(), RelativePath::quoted);
+            let source = beneath::Error::Io { operation: "compare", path: path.clone(), source };
+            Error::Read { layer: "view", path, source }
+        })?;
+        Ok(if is_same { Location::SameContent } else { Location::Moved })
     }
 
     /// Whether a directory of the layer hides the one in the project.
@@ -227,15 +254,16 @@ impl Walk<'_> {
             return self.too_long(name);
         }
         let over_directory = name.base.is_some_and(|(_, base)| base.kind == FileKind::Directory);
+        let is_older = self.copied.is_some_and(|copied| name.stat.changed < copied);
         if name.stat.kind == FileKind::Directory {
             self.reader
                 .unlock(name.layer, &name.name, &name.stat)
                 .map_err(|source| read_error("view", Some(&name.path), source))?;
             let (path, is_replaced) = (Some(name.path.clone()), name.is_replaced);
-            self.pending.push(Level { path, over_directory, is_replaced });
+            let is_unmoved = name.location == Location::Unmoved && is_older;
+            self.pending.push(Level { path, over_directory, is_replaced, is_unmoved });
         }
-        let is_as_copied = self.copied.is_some_and(|copied| name.stat.changed < copied);
-        if is_as_copied {
+        if is_older && name.location != Location::Moved {
             return Ok(());
         }
         self.compare(name)?;

@@ -76,7 +76,7 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
 }
 
 /// The present time of the file system.
-pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
+fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
     let name = RelativePath::literal("copied");
     let stat = dir
         .create_file(&name, 0o600)
