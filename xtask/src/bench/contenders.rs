@@ -118,7 +118,7 @@ impl Scene {
                     contenders.push(self.stockade(
                         PRIVATE_BASE,
                         &["run", "--discard", "--private-base", "--", "true"],
-                    ))
+                    ));
                 }
                 Err(error) => {
                     skipped.push(Skipped { name: PRIVATE_BASE, reason: format!("{error:#}") });
