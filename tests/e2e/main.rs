@@ -51,6 +51,7 @@ mod programs;
 mod projects;
 mod providers;
 mod references;
+mod refused_calls;
 mod registry;
 mod run;
 mod run_and_create;

@@ -16,6 +16,7 @@ mod image;
 mod keys;
 mod manual;
 pub mod print;
+mod refused_calls;
 mod reject;
 mod resume;
 mod run;
