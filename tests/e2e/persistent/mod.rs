@@ -17,6 +17,7 @@ mod exec;
 mod kept;
 mod lifecycle;
 mod live_commands;
+mod mirror;
 mod network;
 mod ports;
 mod secrets;
