@@ -27,6 +27,7 @@ mod daemons;
 mod data_directory;
 mod decide;
 mod devcontainers;
+mod difftool;
 mod docker;
 mod doctor;
 mod documents;

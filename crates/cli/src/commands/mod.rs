@@ -8,6 +8,7 @@ mod commits;
 mod complete;
 mod df;
 mod diff;
+mod difftool;
 mod doctor;
 mod explain;
 mod history;
