@@ -22,6 +22,7 @@ mod network;
 mod ports;
 mod secrets;
 mod server;
+mod start_of_workspace;
 mod without_server;
 mod words;
 
