@@ -65,6 +65,7 @@ mod snippet;
 mod tools;
 mod tty;
 mod typing_errors;
+mod upstream_proxy;
 mod volumes;
 mod waiting_children;
 mod workflow;

@@ -100,6 +100,12 @@ pub struct Create {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Reach the allowed hosts through this HTTP proxy of the host's network, or with `env` through
+    /// that of the caller's HTTPS_PROXY; needs a network policy. It is stored, so it cannot have a
+    /// password. Names are checked by the policy and resolved by the proxy, so their addresses are
+    /// not checked
+    #[arg(long, value_name = "URL|env")]
+    pub upstream_proxy: Option<OsString>,
     /// Publish a port: connections to HOST on this host reach the port INSIDE as long as the sandbox
     /// lives. Only processes of this user may connect, unless ADDRESS is not of the loopback
     #[arg(

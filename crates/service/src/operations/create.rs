@@ -38,6 +38,13 @@ pub(crate) async fn create(
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
     super::snapshot::inherit_base(service, caller, &mut request).await?;
     spec::check(&request)?;
+    let has_proxy = request.network.as_ref().is_some_and(|net| net.upstream_proxy.is_some());
+    if has_proxy && !caller.owner.is_user() {
+        // The egress process would connect to any address of this host for it.
+        let message = "only a user of this host can name an upstream proxy";
+        return Err(Problem::new(Code::Forbidden, message)
+            .because("the egress process connects to it from the server's own network"));
+    }
     let is_known = operation::is_known(&service.engine, caller).await?;
     let runtime = match is_known {
         // The recorded answer names the runtime that was selected then.
