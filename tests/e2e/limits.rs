@@ -65,6 +65,16 @@ fn refusals_name_a_remedy(world: &World) {
     }
 }
 
+/// The processors of a limit are what `nproc` and language runtimes count, in a persistent sandbox too.
+fn processors_are_seen_inside(world: &World) {
+    let create = ["create", "--id", "few", "--cpus", "1", "--best-effort", "cpus"];
+    world.stockade(&create).finish().succeeds();
+    let seen = world.stockade(&["exec", "few", "--", "nproc"]).finish();
+    seen.succeeds();
+    assert_eq!(seen.stdout, "1\n", "{seen}");
+    world.stockade(&["kill", "few"]).finish().succeeds();
+}
+
 /// A kill by the memory limit is distinguished from any other.
 fn out_of_memory_is_told_apart(world: &World) {
     let run = |words: &[&str]| {
@@ -162,6 +172,7 @@ fn is_memory(answer: &serde_json::Value) -> bool {
 }
 
 as_root_and_as_user![
+    processors_are_seen_inside,
     every_limit_is_reported,
     best_effort,
     refusals_name_a_remedy,

@@ -196,7 +196,7 @@ impl SandboxUnderTest {
         loop {
             match running.events.next().await {
                 Some(Event::Output { bytes, .. }) => written.extend(bytes),
-                Some(Event::Lost { .. }) => {}
+                Some(Event::Lost { .. } | Event::RefusedCalls(_)) => {}
                 Some(Event::Ended(ending)) => {
                     return (ending, String::from_utf8_lossy(&written).into_owned());
                 }

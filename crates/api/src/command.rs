@@ -135,6 +135,9 @@ pub struct OutputEnd {
     pub stdout_bytes: u64,
     /// The number of bytes that it wrote to its standard error.
     pub stderr_bytes: u64,
+    /// The names of the system calls that the sandbox refused while it ran.
+    #[serde(default)]
+    pub refused_calls: Vec<String>,
 }
 
 /// Reads the output of an operation, beginning at an offset.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, InvalidBinding, check_bindings};
 use stockade_core::network::secret::{self, BoundSecret};
-use stockade_core::network::{AllowedHost, DeniedConnection, Misdirection, Policy, Rule};
+use stockade_core::network::{AllowedHost, DeniedConnection, Misdirection, Policy, Rule, Upstream};
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
@@ -32,6 +32,10 @@ pub struct Network {
     /// Whether traffic with the placeholder of a secret to other hosts is refused.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub strict_secrets: bool,
+    /// The proxy of the host's network through which hosts are reached. It is stored, so it has no
+    /// password. It resolves the names, so their addresses are not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_proxy: Option<Upstream>,
 }
 
 impl Default for Network {
@@ -42,6 +46,7 @@ impl Default for Network {
             default: Effect::Deny,
             secrets: Vec::new(),
             strict_secrets: false,
+            upstream_proxy: None,
         }
     }
 }
@@ -66,6 +71,22 @@ impl Network {
             rules.push(rule);
         }
         Ok(Policy::new(self.default, rules)?)
+    }
+
+    /// Checks its proxy, which is stored.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if it has a password.
+    pub fn check_upstream_proxy(&self) -> Result<()> {
+        match &self.upstream_proxy {
+            Some(proxy) if proxy.authorization().is_some() => {
+                let message = "the proxy of a persistent sandbox cannot have a user and a password";
+                Err(Problem::new(Code::InvalidInput, message)
+                    .because("they would be stored in the record of the sandbox")
+                    .remedied_by("--upstream-proxy http://HOST:PORT"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the bindings of its secrets.
@@ -225,6 +246,9 @@ fn sample_placeholder(name: &str) -> String {
 pub struct NetworkStatus {
     /// The hosts that it may connect to.
     pub policy: Policy,
+    /// The proxy through which hosts are reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_proxy: Option<Upstream>,
     /// Its denied connections, each kind once; only in a response about one sandbox. `times` counts
     /// since the start of the server.
     #[serde(default)]
@@ -258,6 +282,7 @@ impl NetworkStatus {
     pub const fn new(policy: Policy) -> Self {
         Self {
             policy,
+            upstream_proxy: None,
             refused: Vec::new(),
             misdirected: Vec::new(),
             secrets: Vec::new(),

@@ -5,9 +5,13 @@
 //! file that has not changed since the start, and is as the index says, was so at the start as well.
 
 use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::beneath::{FileKind, Stat, Timestamp};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::beneath::{self, Dir, FileKind, Rename, Stat, Timestamp};
 use crate::index::{self, Index, IndexedFile};
 use crate::manifest::{Change, ContentHash, Entry, Node};
 use crate::path::RelativePath;
@@ -17,6 +21,11 @@ use crate::project::Project;
 const MAX_BYTES: u64 = 8 << 20;
 /// The most contents that are looked up.
 const MAX_LOOKUPS: usize = 200;
+/// A larger file was not written by this module.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+/// How long the creation of a sandbox takes at most after the time of its baseline. A view that is
+/// older or much younger is another one.
+const MAX_CREATION_SECONDS: i64 = 600;
 
 /// The objects that git has of files as they were at the start of a view.
 #[derive(Debug, Default)]
@@ -25,12 +34,22 @@ pub struct Baseline {
 }
 
 /// The content of one file at the start.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Known {
     /// The name of git's object, in hexadecimal.
     object: String,
     size: u64,
     mode: u32,
+}
+
+/// A baseline on disk.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnDisk {
+    /// The time that it is about.
+    at: Timestamp,
+    files: Vec<(RelativePath, Known)>,
 }
 
 /// The old contents of entries, which the project does not have any more.
@@ -65,6 +84,54 @@ impl Baseline {
             }
         }
         baseline
+    }
+
+    /// Reads the stored baseline `name` of a view that was created at `since`. One that is missing or
+    /// unreadable, or about another time, knows nothing.
+    pub fn load(dir: &Dir, name: &RelativePath, since: Timestamp) -> Self {
+        let read = || {
+            let file = dir.open_file(name).ok()?;
+            let mut content = Vec::new();
+            file.take(MAX_FILE_BYTES).read_to_end(&mut content).ok()?;
+            let OnDisk { at, files } = serde_json::from_slice(&content).ok()?;
+            let is_of_view = at <= since && since.seconds - at.seconds <= MAX_CREATION_SECONDS;
+            is_of_view.then_some(files)
+        };
+        Self { files: read().unwrap_or_default().into_iter().collect() }
+    }
+
+    /// Stores it for [`Baseline::load`], as that of a time.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn store(
+        self,
+        dir: &Dir,
+        name: &RelativePath,
+        at: Timestamp,
+    ) -> Result<(), beneath::Error> {
+        let failed =
+            |source| beneath::Error::Io { operation: "write", path: name.quoted(), source };
+        let on_disk = OnDisk { at, files: self.files.into_iter().collect() };
+        let content = serde_json::to_vec(&on_disk).map_err(|error| failed(error.into()))?;
+        let part = [name.as_bytes(), b".new"].concat();
+        let part = RelativePath::new(part).map_err(|error| failed(std::io::Error::other(error)))?;
+        // A killed process may have left this file.
+        Self::remove(dir, &part)?;
+        let mut file = dir.create_file(&part, 0o600)?;
+        file.write_all(&content).map_err(failed)?;
+        dir.rename(&part, dir, name, Rename::Replace)
+    }
+
+    /// Removes a stored baseline, if it exists.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(dir: &Dir, name: &RelativePath) -> Result<(), beneath::Error> {
+        match dir.remove_file(name) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Gives entries in conflict the node from the start, where it is known; an entry that differs from
@@ -125,6 +192,33 @@ mod tests {
     use crate::testing::{chmod, skipped};
 
     const LATER: Timestamp = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
+
+    #[test]
+    fn a_stored_baseline_is_only_for_the_view_of_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Dir::open(dir.path()).unwrap();
+        let name = RelativePath::literal("box.base");
+        let known = || Known { object: "ab".to_owned(), size: 2, mode: 0o644 };
+        let path = RelativePath::literal("a/b.txt");
+        let baseline = || Baseline { files: [(path.clone(), known())].into() };
+        let at = |seconds| Timestamp { seconds, nanoseconds: 5 };
+        baseline().store(&dir, &name, at(1000)).unwrap();
+        for (since, is_of_view) in
+            [(at(1000), true), (at(1600), true), (at(999), false), (at(1601), false)]
+        {
+            let loaded = Baseline::load(&dir, &name, since);
+            assert_eq!(loaded.files.get(&path) == Some(&known()), is_of_view, "{since:?}");
+            assert_eq!(loaded.files.len(), usize::from(is_of_view));
+        }
+        // Another one replaces it; what is damaged or missing knows nothing.
+        Baseline::default().store(&dir, &name, at(1000)).unwrap();
+        assert!(Baseline::load(&dir, &name, at(1000)).files.is_empty());
+        dir.remove_file(&name).unwrap();
+        dir.create_file(&name, 0o600).unwrap().write_all(b"{\"at\":").unwrap();
+        assert!(Baseline::load(&dir, &name, at(1000)).files.is_empty());
+        Baseline::remove(&dir, &name).unwrap();
+        Baseline::remove(&dir, &name).unwrap();
+    }
 
     fn git(root: &Path, arguments: &[&str]) -> bool {
         let mut git = Command::new("git");

@@ -484,6 +484,17 @@ pub struct Diff {
     /// When to use colours; `auto` means on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto)]
     pub color: ColorWhen,
+    /// Show each changed file in this program, which gets the paths of the old and the new content;
+    /// without a name, in the difftool of your git
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["json", "stat", "name_only", "commits"]
+    )]
+    pub tool: Option<OsString>,
     /// Show the commits that the command has made
     #[arg(long)]
     pub commits: bool,

@@ -38,6 +38,7 @@ mod shell;
 pub mod streams;
 mod table;
 pub mod terminal;
+mod upstream_proxy;
 mod variables;
 
 use std::ffi::OsString;

@@ -139,6 +139,11 @@ impl OwnerId {
     pub fn from_uid(uid: u32) -> Self {
         Self(format!("uid:{uid}"))
     }
+
+    /// Whether it is a user of this host.
+    pub fn is_user(&self) -> bool {
+        self.0.starts_with("uid:")
+    }
 }
 
 impl SandboxId {

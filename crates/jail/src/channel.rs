@@ -54,7 +54,8 @@ pub(crate) enum FromInit {
         step: String,
     },
     /// All walls that init itself enables are enabled. Carries the terminal, the upper layer where
-    /// that is in memory, the root, the mount namespace, and the listeners, in this order.
+    /// that is in memory, the root, the mount namespace, the listener for refused calls, and the
+    /// listeners of the network, in this order.
     Ready {
         /// Whether a terminal is carried.
         terminal: bool,
@@ -64,7 +65,9 @@ pub(crate) enum FromInit {
         root: bool,
         /// Whether the mount namespace is carried.
         mounts: bool,
-        /// Whether the listeners are carried.
+        /// Whether the listener for refused calls is carried.
+        refused_calls: bool,
+        /// Whether the listeners of the network are carried.
         listeners: bool,
         /// Whether `/proc` had to be omitted.
         proc_missing: bool,
@@ -264,8 +267,17 @@ impl FromInit {
                 bytes.extend(step.bytes().take(STEP_BYTES));
                 bytes
             }
-            Self::Ready { terminal, upper, root, mounts, listeners, proc_missing, landlock } => {
-                let flags = [terminal, upper, root, mounts, listeners, proc_missing];
+            Self::Ready {
+                terminal,
+                upper,
+                root,
+                mounts,
+                refused_calls,
+                listeners,
+                proc_missing,
+                landlock,
+            } => {
+                let flags = [terminal, upper, root, mounts, refused_calls, listeners, proc_missing];
                 let flags = flags.map(|flag| u8::from(*flag));
                 let mut bytes = [&b"R"[..], &flags].concat();
                 bytes.extend(landlock.to_le_bytes());
@@ -296,6 +308,7 @@ impl FromInit {
                     upper @ 0..=1,
                     root @ 0..=1,
                     mounts @ 0..=1,
+                    refused_calls @ 0..=1,
                     listeners @ 0..=1,
                     proc_missing @ 0..=1,
                     rest @ ..,
@@ -305,6 +318,7 @@ impl FromInit {
                 upper: *upper == 1,
                 root: *root == 1,
                 mounts: *mounts == 1,
+                refused_calls: *refused_calls == 1,
                 listeners: *listeners == 1,
                 proc_missing: *proc_missing == 1,
                 landlock: number(rest)?,
@@ -330,6 +344,7 @@ mod tests {
                 upper: false,
                 root: true,
                 mounts: false,
+                refused_calls: true,
                 listeners: true,
                 proc_missing: true,
                 landlock: 7,

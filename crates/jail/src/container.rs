@@ -183,6 +183,7 @@ fn report(channel: &Channel, root: &OwnedFd, listeners: Option<&Listeners>) -> R
         upper: false,
         root: true,
         mounts: false,
+        refused_calls: false,
         listeners: listeners.is_some(),
         proc_missing: false,
         landlock: 0,

@@ -109,6 +109,7 @@ fn start(configuration: Configuration, channel: &Channel) -> Result<Box<Init>, F
         upper: false,
         root: true,
         mounts: false,
+        refused_calls: false,
         listeners: is_network,
         proc_missing: false,
         landlock,

@@ -20,6 +20,7 @@ use crate::inside::{self, InnerStreams};
 use crate::mounts::{self, Mapping, Sent};
 use crate::network::{Listeners, StubListeners};
 use crate::read_only;
+use crate::refused_calls::CallListener;
 use crate::spec::{ContainerSettings, JailSpec, Network, Source, Streams, Task};
 use crate::sys::{self, ForkResult, KillOnDrop};
 use crate::vm_helper::RootPlan;
@@ -97,6 +98,8 @@ pub struct Jail {
     pub(crate) cgroup: Option<Group>,
     /// The upper layer, where it is in memory: it exists as long as this descriptor is open.
     pub upper: Option<OwnedFd>,
+    /// The listener for refused system calls, if the spec requested it and the kernel has it.
+    pub(crate) refused_calls: Option<CallListener>,
     /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
     /// The listeners of a network without access, if the spec requested them.
@@ -150,6 +153,8 @@ pub struct PersistentJail {
     pub serving_process: i32,
     /// The root directory inside, for resolving paths below it (`O_PATH`).
     pub root: OwnedFd,
+    /// The listener for refused system calls, if the spec requested it and the kernel has it.
+    pub refused_calls: Option<CallListener>,
     /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
     /// `/proc` had to be omitted, because the caller's own is partly covered.
@@ -209,6 +214,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
     // Without it only the end of the jail takes longer.
     let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(DeferredClose::new);
+    let refused_calls = call_listener(ready.refused_calls, &mut descriptors)?;
     let (listeners, stub) = if ready.listeners && spec.network == Network::Stub {
         (None, Some(StubListeners::take_from(descriptors).ok_or(Error::Lost)?))
     } else {
@@ -221,6 +227,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         streams: Some(streams),
         cgroup,
         upper,
+        refused_calls,
         listeners,
         stub,
         proc_missing: ready.proc_missing,
@@ -316,6 +323,7 @@ impl Launching {
             })?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
+        let refused_calls = call_listener(ready.refused_calls, &mut descriptors)?;
         let task = parts.as_ref().map(|(spec, _)| &spec.task);
         let serving_process = match task {
             Some(Task::Serve { bubblewrap: Some(_), .. }) => {
@@ -331,6 +339,7 @@ impl Launching {
         Ok(Some(PersistentJail {
             serving_process,
             root: root.ok_or(Error::Lost)?,
+            refused_calls,
             listeners: listeners(ready.listeners, descriptors)?,
             init: init.0.take().ok_or(Error::Lost)?,
             init_process: *process,
@@ -500,6 +509,7 @@ struct Ready {
     upper: bool,
     root: bool,
     mounts: bool,
+    refused_calls: bool,
     listeners: bool,
     proc_missing: bool,
     landlock: i32,
@@ -530,6 +540,7 @@ fn recv_ready(channel: &Channel) -> Result<Ready, Error> {
             upper,
             root,
             mounts,
+            refused_calls,
             listeners,
             proc_missing,
             landlock,
@@ -538,6 +549,7 @@ fn recv_ready(channel: &Channel) -> Result<Ready, Error> {
             upper,
             root,
             mounts,
+            refused_calls,
             listeners,
             proc_missing,
             landlock,
@@ -546,6 +558,15 @@ fn recv_ready(channel: &Channel) -> Result<Ready, Error> {
         Some(FromInit::Failed { wall, errno, step }) => Err(failed(wall, step, errno)),
         _ => Err(Error::Lost),
     }
+}
+
+/// The listener for refused calls, if the message carries it: the next descriptor.
+fn call_listener(
+    is_attached: bool,
+    descriptors: &mut impl Iterator<Item = OwnedFd>,
+) -> Result<Option<CallListener>, Error> {
+    let descriptor = is_attached.then(|| descriptors.next().ok_or(Error::Lost)).transpose()?;
+    Ok(descriptor.map(CallListener::new))
 }
 
 /// The listeners, if the message carries them: the remaining descriptors.

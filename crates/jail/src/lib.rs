@@ -7,7 +7,8 @@
 //!
 //! Reading order: `spec` (the input), `launch` (the outer half), `inside` (the inner half), `init`
 //! (pid 1, of one command or of many), `command` (up to the exec). Around a jail of one command,
-//! `supervise` relays streams, waits and ends the jail. A persistent jail is controlled through
+//! `supervise` relays streams, waits and ends the jail; `refused_calls` hears what the filter
+//! refuses. A persistent jail is controlled through
 //! `control`, one that forks workers through `zygote`.
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
@@ -40,6 +41,7 @@ pub mod network;
 mod pty;
 mod raw;
 mod read_only;
+mod refused_calls;
 mod relay;
 pub mod rlimits;
 pub mod seccomp;
@@ -70,6 +72,9 @@ pub use identity::{Identity, Range};
 pub use init_allocator::InitAllocator;
 pub use launch::{
     Error, Jail, Launching, PersistentJail, launch, launch_in_container, launch_persistent,
+};
+pub use refused_calls::{
+    CallListener, Heard, REST as REFUSED_CALLS_REST, RefusedCall, RefusedCalls,
 };
 pub use relay::{Captured, Sink};
 pub use spec::{

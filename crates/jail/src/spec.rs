@@ -43,6 +43,9 @@ pub struct JailSpec {
     pub access_mounts: Option<AccessMounts>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
+    /// Whether the supervisor hears of the system calls that the filter refuses
+    /// ([`crate::CallListener`]). It must answer them, or close the listener.
+    pub reports_refused_calls: bool,
 }
 
 /// The network access of a jail beyond its own loopback.
@@ -128,6 +131,8 @@ pub enum Task {
         listener: OwnedFd,
         /// How long the jail lives unless the lease is renewed.
         lease: std::time::Duration,
+        /// As [`Command::processors`], for each command.
+        processors: Option<usize>,
         /// The program bubblewrap, if it makes the innermost namespaces ([`Bubblewrap`]).
         bubblewrap: Option<Bubblewrap>,
     },

@@ -13,6 +13,7 @@ use crate::deferred_close::DeferredClose;
 use crate::launch::{self, Error, Jail, OuterStreams};
 use crate::network::StubListeners;
 use crate::pty;
+use crate::refused_calls::{CallListener, Heard, REST, RefusedCalls};
 use crate::relay::{self, Captured, Pump, Sink};
 use crate::spec::WindowSize;
 use crate::sys;
@@ -165,6 +166,8 @@ pub struct Outcome {
     pub memory_peak_bytes: Option<u64>,
     /// How many processes the kernel killed for lack of memory, the command itself or others.
     pub out_of_memory_kills: u64,
+    /// The system calls that its processes made and that were refused, if the spec requested that.
+    pub refused_calls: RefusedCalls,
     /// The end of init, which still has to be waited for.
     pub teardown: Teardown,
 }
@@ -209,7 +212,7 @@ pub fn supervise(
     }
     let init = jail.init.try_clone().map_err(Error::Pipe)?;
     let teardown = Teardown { init, _mounts: jail.mounts.take() };
-    let Session { output, error, .. } = session;
+    let Session { output, error, refused_calls, .. } = session;
     let unwritten = output.failure().or_else(|| error.as_ref().and_then(Pump::failure));
     Ok(Outcome {
         ending,
@@ -218,6 +221,7 @@ pub fn supervise(
         unwritten,
         memory_peak_bytes,
         out_of_memory_kills,
+        refused_calls,
         teardown,
     })
 }
@@ -233,6 +237,11 @@ struct Session {
     deadlines: Deadlines,
     watches: Vec<(Instant, Watch)>,
     first_request: Option<FirstRequest>,
+    /// Hears of refused system calls, until there can be none any more.
+    call_listener: Option<CallListener>,
+    /// When it is listened to again, after too many calls.
+    listens_again: Option<Instant>,
+    refused_calls: RefusedCalls,
     output_limit_bytes: u64,
     grace: Duration,
     stopping: Option<i32>,
@@ -300,6 +309,9 @@ impl Session {
             deadlines: Deadlines { timeout: timeout.map(|t| now + t), grace: None },
             watches: watches.into_iter().map(|watch| (now + watch.interval, watch)).collect(),
             first_request,
+            call_listener: jail.refused_calls.take(),
+            listens_again: None,
+            refused_calls: RefusedCalls::default(),
             output_limit_bytes: output_limit_bytes.unwrap_or(u64::MAX),
             grace,
             stopping: None,
@@ -325,12 +337,19 @@ impl Session {
             ];
             let requests = self.first_request.iter().flat_map(|first| first.listeners.each());
             let requests = requests.map(|listener| (Event::Request, listener, PollFlags::IN));
-            self.poll(sources.into_iter().flatten().chain(requests).collect(), timeout)?
+            if self.listens_again.is_some_and(|at| at <= Instant::now()) {
+                self.listens_again = None;
+            }
+            let calls = self.call_listener.as_ref().filter(|_| self.listens_again.is_none());
+            let calls = calls.map(|calls| (Event::RefusedCall, calls.as_fd(), PollFlags::IN));
+            let sources = sources.into_iter().flatten().chain(requests).chain(calls);
+            self.poll(sources.collect(), timeout)?
         };
         for event in ready {
             match event {
                 Event::Init => self.recv_from_init(jail)?,
                 Event::Request => self.serve_request(),
+                Event::RefusedCall => self.answer_refused_calls(),
                 Event::Signal => self.take_signals(jail, signals),
                 Event::Read(stream) => self.read(stream),
                 Event::Ended(stream) => self.pump(stream).end_source(),
@@ -370,7 +389,7 @@ impl Session {
             let events = self.poll(vec![(Event::Signal, signals, PollFlags::IN)], timeout)?;
             for event in events {
                 match event {
-                    Event::Init | Event::Request => {}
+                    Event::Init | Event::Request | Event::RefusedCall => {}
                     // A user who does not read the output but requests the end, gets the end.
                     Event::Signal => match sys::next_signal(signals) {
                         Ok(Some(signal)) if TERMINATION_SIGNALS.contains(&signal) => return Ok(()),
@@ -418,6 +437,16 @@ impl Session {
                 event => *event,
             })
             .collect())
+    }
+
+    fn answer_refused_calls(&mut self) {
+        let Some(listener) = &self.call_listener else { return };
+        let calls = &mut self.refused_calls;
+        match listener.answer(|call| _ = calls.insert(call)) {
+            Heard::All => {}
+            Heard::Flood => self.listens_again = Some(Instant::now() + REST),
+            Heard::Over => self.call_listener = None,
+        }
     }
 
     fn serve_request(&mut self) {
@@ -521,7 +550,7 @@ impl Session {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.deadlines.timeout, self.deadlines.grace]
+        [self.deadlines.timeout, self.deadlines.grace, self.listens_again]
             .into_iter()
             .flatten()
             .chain(self.watches.iter().map(|(next, _)| *next))
@@ -564,6 +593,7 @@ impl Session {
 enum Event {
     Init,
     Request,
+    RefusedCall,
     Signal,
     Read(Stream),
     Ended(Stream),

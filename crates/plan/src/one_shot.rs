@@ -169,6 +169,7 @@ impl Request {
             open_files: None,
             cgroup: input.group,
             locks,
+            reports_refused_calls: true,
         }))
     }
 

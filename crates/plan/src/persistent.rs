@@ -123,16 +123,18 @@ impl Request {
             })?,
             None => None,
         };
+        let processors = self.processors();
         let spec = self.jail(Parts {
             root: view(&lower, below, &layers, origin)?,
             identity,
             root_writable: true,
             root_is_own: !is_image && origin == Origin::New,
             mounts,
-            task: Task::Serve { listener, lease: LEASE, bubblewrap },
+            task: Task::Serve { listener, lease: LEASE, processors, bubblewrap },
             open_files: Some(open_files(descriptors)),
             cgroup: Some(group),
             locks: lock.into_iter().chain(locks).collect(),
+            reports_refused_calls: true,
         });
         Ok(JailPlan { spec, skeleton })
     }

@@ -77,6 +77,7 @@ pub(crate) struct Parts {
     pub(crate) open_files: Option<u64>,
     pub(crate) cgroup: Option<stockade_jail::cgroup::Group>,
     pub(crate) locks: Vec<OwnedFd>,
+    pub(crate) reports_refused_calls: bool,
 }
 
 impl Request {
@@ -296,6 +297,7 @@ impl Request {
             locks,
             access_mounts: self.access_mounts,
             landlock_optional: self.landlock_optional,
+            reports_refused_calls: parts.reports_refused_calls,
         }
     }
 }

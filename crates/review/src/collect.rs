@@ -3,9 +3,11 @@
 //! is found again.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use stockade_api::{CollectedChanges, Result};
-use stockade_bundle::beneath::Dir;
+use stockade_bundle::baseline::Baseline;
+use stockade_bundle::beneath::{self, Dir, Timestamp};
 use stockade_bundle::history::History;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::{Bundle, Draft, Error, State, StoredBundle};
@@ -13,6 +15,7 @@ use stockade_bundle::view::{LayerChanges, LayerCollector, View};
 use stockade_bundle::{Entry, RelativePath, scan};
 use stockade_core::{Code, Problem, SandboxId};
 
+use crate::branch::object;
 use crate::bundles::{Bundles, READ_LIMITS, limits};
 use crate::inspect::describe;
 use crate::problem::{caused, raise_limit, scan_problem, store_problem};
@@ -129,8 +132,27 @@ impl Bundles {
     /// # Errors
     /// [`Code::Io`] when it cannot be removed.
     pub fn remove_history(&self, sandbox: &SandboxId) -> Result<()> {
+        let io = |error: beneath::Error| caused(Code::Io, &error);
         let (histories, name) = self.history_of(sandbox)?;
-        History::remove(&histories, &name).map_err(|error| caused(Code::Io, &error))
+        History::remove(&histories, &name).map_err(io)?;
+        Baseline::remove(&histories, &baseline_of(sandbox)?).map_err(io)
+    }
+
+    /// Records what the files of the workspace of a new sandbox contained at a time before its
+    /// creation, as far as git has these contents.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it cannot be recorded: changes of the host are then conflicts without a base.
+    pub fn record_baseline(
+        &self,
+        sandbox: &SandboxId,
+        workspace: &Path,
+        at: Timestamp,
+    ) -> Result<()> {
+        let (histories, _) = self.history_of(sandbox)?;
+        let baseline = Baseline::read(&project(workspace)?, at, &AtomicBool::new(false));
+        let stored = baseline.store(&histories, &baseline_of(sandbox)?, at);
+        stored.map_err(|error| caused(Code::Io, &error))
     }
 
     fn history_of(&self, sandbox: &SandboxId) -> Result<(Dir, RelativePath)> {
@@ -181,7 +203,7 @@ impl Bundles {
         let mut history = History::read(&histories, &name, since);
         let changes =
             scan::scan_excluding(view, project, &collection.excluded, &mut history, &limits);
-        let scan::Changes { entries, listings, notes } = changes.map_err(|error| {
+        let scan::Changes { mut entries, listings, notes } = changes.map_err(|error| {
             let problem = scan_problem(&error);
             match &error {
                 // The changes are still in the sandbox.
@@ -192,6 +214,8 @@ impl Bundles {
                 scan::Error::Read { .. } => problem,
             }
         })?;
+        let baseline = Baseline::load(&histories, &baseline_of(&collection.sandbox)?, since);
+        let old_contents = baseline.rebase(&mut entries, &mut |name| object(&project.root, name));
         if collection.only_new
             && let Some(bundle) = self.with_changes(&entries, project, &collection.command())?
         {
@@ -204,15 +228,8 @@ impl Bundles {
         }
         // The sandbox is still running, so there is no exit code.
         let created_at_ms = collection.at_ms;
-        let draft = Draft {
-            view,
-            project,
-            entries,
-            old_contents: Vec::new(),
-            listings,
-            exit_code: 0,
-            created_at_ms,
-        };
+        let draft =
+            Draft { view, project, entries, old_contents, listings, exit_code: 0, created_at_ms };
         let made = match is_in_place {
             true => self.store.create_in_place(draft, &limits),
             false => self.store.create(draft, &limits),
@@ -220,6 +237,12 @@ impl Bundles {
         let made = made.map_err(|error| store_problem(&error))?;
         response(made.as_ref(), notes)
     }
+}
+
+/// The name of a baseline beside the histories, which have the names of sandboxes: those have no dot.
+fn baseline_of(sandbox: &SandboxId) -> Result<RelativePath> {
+    let name = RelativePath::new(format!("{}.base", sandbox.as_str()).as_bytes());
+    name.map_err(|error| Problem::new(Code::InvalidInput, error.to_string()))
 }
 
 fn project(workspace: &Path) -> Result<Project> {

@@ -77,6 +77,19 @@ impl Bundles {
         Ok(BundleDetail { bundle: describe(&bundle, &state), entries })
     }
 
+    /// The old and the new content of a path that a bundle changes.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`]; [`Code::FileNotFound`] for a path that it does not change.
+    pub fn contents(&self, id: &str, path: &RelativePath) -> Result<Sides> {
+        let mut bundle = self.find(id)?;
+        expand(&mut bundle, std::iter::once(path.as_bytes()))?;
+        let entry = bundle.manifest.entries.iter().find(|entry| entry.path == *path);
+        let entry = entry.ok_or_else(|| not_in_bundle(&bundle, vec![path.clone()]))?;
+        let project = project_dir(&bundle);
+        Sides::of(&bundle, project.as_ref(), entry).map_err(|error| store_problem(&error))
+    }
+
     /// The lines that differ, computed path by path as the caller iterates.
     ///
     /// # Errors

@@ -331,6 +331,8 @@ pub enum Answer {
         /// How many bytes are lost.
         length: u64,
     },
+    /// The names of the system calls that were refused while the command ran.
+    RefusedCalls(Vec<String>),
     /// The command has ended; the last event.
     Ended(Ending),
 }

@@ -141,6 +141,10 @@ pub enum Event {
         /// How many.
         length: u64,
     },
+    /// The names of the system calls that were refused while it ran, from a runtime that hears of
+    /// them; at most once, immediately before the end. Other commands of the same sandbox may have
+    /// made them.
+    RefusedCalls(Vec<String>),
     /// The end. Nothing follows.
     Ended(Ending),
 }

@@ -32,5 +32,6 @@ pub(crate) fn jail(identity: Identity, task: Task, rlimits: ResourceLimits) -> J
         locks: Vec::new(),
         access_mounts: None,
         landlock_optional: false,
+        reports_refused_calls: false,
     }
 }

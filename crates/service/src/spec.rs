@@ -44,6 +44,7 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     }
     if let Some(network) = &request.network {
         network.policy()?;
+        network.check_upstream_proxy()?;
         network.check_secrets()?;
         check_secret_names(network, &request.environment)?;
     }

@@ -17,10 +17,12 @@ mod exec;
 mod kept;
 mod lifecycle;
 mod live_commands;
+mod mirror;
 mod network;
 mod ports;
 mod secrets;
 mod server;
+mod start_of_workspace;
 mod without_server;
 mod words;
 

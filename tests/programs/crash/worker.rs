@@ -202,6 +202,7 @@ impl Worker<'_> {
                     seen.extend(bytes);
                 }
                 Some(Event::Lost { .. }) => lost = true,
+                Some(Event::RefusedCalls(_)) => {}
                 Some(Event::Ended(ending)) => break ending,
                 None => return Err("the events ended without an end".into()),
             }

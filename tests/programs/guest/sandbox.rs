@@ -146,7 +146,7 @@ async fn wait_for_output(mut exec: Exec) -> (Ending, String) {
     loop {
         match exec.events.next().await.unwrap() {
             Event::Output { bytes, .. } => written.extend(bytes),
-            Event::Lost { .. } => {}
+            Event::Lost { .. } | Event::RefusedCalls(_) => {}
             Event::Ended(ending) => return (ending, String::from_utf8(written).unwrap()),
         }
     }

@@ -165,7 +165,7 @@ pub(super) async fn collect_output(mut exec: Exec) -> ExecOutput {
                     received.output.extend(bytes);
                 }
                 Some(Event::Lost { stream: Stream::Output, length, .. }) => received.lost += length,
-                Some(Event::Output { .. } | Event::Lost { .. }) => {}
+                Some(Event::Output { .. } | Event::Lost { .. } | Event::RefusedCalls(_)) => {}
                 Some(Event::Ended(ending)) => break received.ending = ending,
                 None => panic!("no end was told"),
             }

@@ -1,7 +1,7 @@
 //! Reads the contents for a diff from a bundle, and from the project where it still has the old one.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _};
 use std::sync::Arc;
 
 use super::measure::{Counts, Nature};
@@ -80,6 +80,24 @@ impl Content {
             Self::Text(text) => text.source.size(),
             Self::Binary { size, .. } | Self::Unknown(size) => *size,
         }
+    }
+
+    /// Writes all of it; false if it is not stored, or too large.
+    ///
+    /// # Errors
+    /// That of reading or writing.
+    pub fn write(&self, to: &mut impl io::Write) -> io::Result<bool> {
+        let source = match self {
+            Self::Text(Text { source, .. }) | Self::Binary { source: Bytes(source), .. } => source,
+            Self::Unknown(_) => return Ok(false),
+        };
+        let mut written = Ok(());
+        source.each(|part| {
+            if written.is_ok() {
+                written = to.write_all(part);
+            }
+        })?;
+        written.map(|()| true)
     }
 
     /// The content of a file, if it has this hash and size.

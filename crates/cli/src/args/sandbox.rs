@@ -100,6 +100,12 @@ pub struct Create {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Reach the allowed hosts through this HTTP proxy of the host's network, or with `env` through
+    /// that of the caller's HTTPS_PROXY; needs a network policy. It is stored, so it cannot have a
+    /// password. Names are checked by the policy and resolved by the proxy, so their addresses are
+    /// not checked
+    #[arg(long, value_name = "URL|env")]
+    pub upstream_proxy: Option<OsString>,
     /// Publish a port: connections to HOST on this host reach the port INSIDE as long as the sandbox
     /// lives. Only processes of this user may connect, unless ADDRESS is not of the loopback
     #[arg(
@@ -223,9 +229,12 @@ pub struct List {
 
 #[derive(Debug, Args)]
 pub struct Copy {
-    /// A path of the host, or ID:PATH, or `-` for standard input
-    pub from: OsString,
-    /// A path of the host, or ID:PATH, or `-` for standard output
+    /// Paths of the host, or ID:PATH, or `-` for standard input. The last part of a path in a sandbox can be
+    /// a pattern, such as '*.log'
+    #[arg(required = true, value_name = "FROM")]
+    pub from: Vec<OsString>,
+    /// A path of the host, or ID:PATH, or `-` for standard output; a directory if several are copied
+    #[arg(required = true)]
     pub to: OsString,
     /// Leave out what matches a pattern, in the form of a line of a .gitignore file; can be repeated
     #[arg(long, value_name = "PATTERN")]
@@ -233,6 +242,9 @@ pub struct Copy {
     /// Leave out what the patterns in a file match, such as a .gitignore file; can be repeated
     #[arg(long, value_name = "FILE")]
     pub exclude_from: Vec<PathBuf>,
+    /// Delete what the copied directories do not have from their destinations, except what is excluded
+    #[arg(long)]
+    pub delete: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -14,6 +14,7 @@ use stockade_core::{Code, Problem};
 use stockade_review::groups::by_directory;
 
 use crate::args::Diff;
+use crate::commands::difftool;
 use crate::output::{self, Output, Style};
 use crate::review::{Diffs, Review, paths, text};
 
@@ -31,6 +32,9 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
         return print_json(&review, &detail);
     }
     let entries = stockade_review::entries(&detail)?;
+    if let Some(tool) = &arguments.tool {
+        return difftool::show(&review, &detail.bundle.id, &entries, tool);
+    }
     let shown = DiffView {
         review: &review,
         id: &detail.bundle.id,

@@ -13,6 +13,10 @@ use crate::terminal;
 /// Each code with its page in Markdown.
 const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
 
+/// Pages about other things than error codes, which hints name.
+const TOPICS: &[(&str, &str)] =
+    &[("SYSTEM_CALLS", include_str!("../../../../docs/system-calls.md"))];
+
 /// The widest text, also on wider terminals.
 const MAX_WIDTH: usize = 100;
 const DEFAULT_WIDTH: usize = 80;
@@ -31,21 +35,22 @@ pub(crate) fn run(arguments: &Explain) -> Result<u8, Failure> {
 /// The page of a code, which may be written as in a message: `[IO]`.
 fn find(code: &str) -> Result<&'static str, Problem> {
     let name = code.trim_matches(['[', ']']).to_ascii_uppercase().replace('-', "_");
-    if let Some((_, page)) = PAGES.iter().find(|(known, _)| *known == name) {
+    let pages = || PAGES.iter().chain(TOPICS);
+    if let Some((_, page)) = pages().find(|(known, _)| *known == name) {
         return Ok(page);
     }
     let problem = Problem::new(Code::NotFound, format!("there is no error code {code}"));
-    Err(match nearest(&name, PAGES.iter().map(|(known, _)| *known)) {
+    Err(match nearest(&name, pages().map(|(known, _)| *known)) {
         Some(nearest) => problem.remedied_by(format!("stockade explain {nearest}")),
         None => problem.remedied_by("stockade explain"),
     })
 }
 
-/// All codes, each with the first sentence of its page.
+/// All codes and topics, each with the first sentence of its page.
 fn list(width: usize) -> String {
     let longest = PAGES.iter().map(|(code, _)| code.len()).max().unwrap_or_default();
     let mut text = String::new();
-    for (code, page) in PAGES {
+    for (code, page) in PAGES.iter().chain(TOPICS) {
         let page = text_of(page, usize::MAX);
         let first = page.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default();
         let sentence = first.split_inclusive(". ").next().unwrap_or_default().trim_end();
@@ -147,7 +152,9 @@ mod tests {
             }
         }
         assert_eq!(PAGES.len(), Code::ALL.len());
-        assert_eq!(list(80).lines().filter(|line| !line.starts_with(' ')).count(), PAGES.len());
+        let lines = list(80).lines().filter(|line| !line.starts_with(' ')).count();
+        assert_eq!(lines, PAGES.len() + TOPICS.len());
+        assert!(find("system-calls").unwrap().contains("refusedCalls"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use stockade_core::{Code, Ending, Problem};
 use stockade_review::counts;
 
 use crate::args::Run;
+use crate::commands::refused_calls;
 use crate::output;
 use crate::problem::{self, Failure, short_id};
 use crate::review::text;
@@ -87,6 +88,7 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
         "network": network,
         "memoryPeakBytes": report.memory_peak_bytes,
         "outOfMemoryKills": report.out_of_memory_kills,
+        "refusedCalls": report.refused_calls,
         "hint": report.hint,
         "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
     });
@@ -118,6 +120,9 @@ fn print_report(arguments: &Run, report: &Report) {
     }
     if let Some(hint) = &report.hint {
         eprint_line!("  hint: {hint}");
+    }
+    if let Some(note) = refused_calls::note(&report.refused_calls, report.exit_code == 0) {
+        eprint_line!("stockade: {note}");
     }
     if let Some((_, _, heard)) = &report.network {
         print_misdirected(heard);

@@ -217,6 +217,7 @@ fn spec(stored: &StoredCommits, script: &str) -> Result<JailSpec, Problem> {
         locks: Vec::<OwnedFd>::new(),
         access_mounts: None,
         landlock_optional: false,
+        reports_refused_calls: false,
     })
 }
 

@@ -13,8 +13,10 @@ use stockade_api::{
     AppliedBundle, ApplyBundle, Bundle, BundleDetail, BundleList, Bytes, DiffBundle, Items, LATEST,
     ListBundles, ListedBundle, PathDiff, RejectBundle, RejectedBundle, ShowBundle,
 };
+use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{self, Outcome};
 use stockade_bundle::data::DataDir;
+use stockade_bundle::patch::Sides;
 use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_review::{Bundles, CurrentProject, Differences};
@@ -174,6 +176,11 @@ impl Review {
                 Diffs::Server(server, items?)
             }
         })
+    }
+
+    /// The old and the new content of a path that a bundle changes.
+    pub(crate) fn contents(&self, id: &str, path: &RelativePath) -> Result<Sides, Problem> {
+        self.files.contents(id, path)
     }
 
     /// Applies a bundle.

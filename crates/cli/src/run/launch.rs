@@ -65,6 +65,8 @@ pub(super) struct Finished {
     pub(super) write_error: Option<std::io::Error>,
     pub(super) memory_peak_bytes: Option<u64>,
     pub(super) out_of_memory_kills: u64,
+    /// The names of the system calls that its programs made and that were refused.
+    pub(super) refused_calls: Vec<&'static str>,
     pub(super) teardown: Teardown,
     pub(super) view: View,
     pub(super) isolation: Isolation,
@@ -434,6 +436,7 @@ pub(super) fn supervise(
             write_error: outcome.unwritten,
             memory_peak_bytes: outcome.memory_peak_bytes,
             out_of_memory_kills: outcome.out_of_memory_kills,
+            refused_calls: outcome.refused_calls.names(),
             teardown: outcome.teardown,
             view,
             baseline,

@@ -159,6 +159,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         wanted: ended.wanted,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
+        refused_calls: ended.refused_calls,
         _teardown: ended.teardown,
         duration: start_time.elapsed(),
     })

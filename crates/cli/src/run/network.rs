@@ -11,6 +11,7 @@ use crate::args::Run;
 use crate::args::sandbox_flags::SecretFlags;
 use crate::egress::Egress;
 use crate::secrets;
+use crate::upstream_proxy;
 
 /// The secrets of a run with their values, which are those of the caller's variables of the same
 /// names.
@@ -49,44 +50,12 @@ pub(super) fn connection_limit(
     Ok(arguments.max_connections)
 }
 
-/// The variable with the proxy, where there is no flag.
-const UPSTREAM_PROXY: &str = "STOCKADE_UPSTREAM_PROXY";
-
-/// The proxy through which the allowed hosts are reached. It is never taken from the environment without
-/// being asked for: it resolves names itself, so that no address can be checked.
+/// The proxy through which the allowed hosts are reached.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] without network access, or for what is no proxy.
+/// As [`upstream_proxy::read`].
 pub(super) fn upstream(arguments: &Run, spec: &SandboxSpec) -> Result<Option<Upstream>, Problem> {
-    let of_environment = || spec.network.as_ref().and_then(|_| std::env::var_os(UPSTREAM_PROXY));
-    let Some(given) = arguments.upstream_proxy.clone().or_else(of_environment) else {
-        return Ok(None);
-    };
-    let invalid = |message: &str| Problem::new(Code::InvalidInput, message);
-    if spec.network.is_none() {
-        return Err(
-            invalid("`--upstream-proxy` needs a network policy").remedied_by("--allow HOST")
-        );
-    }
-    let text = if given == "env" {
-        let named = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
-        let found = named.into_iter().filter_map(std::env::var_os).find(|it| !it.is_empty());
-        found.ok_or_else(|| {
-            invalid("`--upstream-proxy env` found no proxy")
-                .because("neither HTTPS_PROXY nor HTTP_PROXY is set")
-                .remedied_by("--upstream-proxy http://HOST:PORT")
-        })?
-    } else {
-        given
-    };
-    // The error does not contain the text, which may have a password.
-    let proxy = text.to_str().ok_or_else(|| "it is not UTF-8 text".to_owned());
-    let proxy = proxy.and_then(str::parse::<Upstream>).map_err(|error| {
-        invalid("the value of --upstream-proxy is not a proxy")
-            .because(error)
-            .remedied_by("--upstream-proxy http://HOST:PORT")
-    });
-    proxy.map(Some)
+    upstream_proxy::read(arguments.upstream_proxy.as_deref(), spec.network.is_some())
 }
 
 /// The certificates that programs must trust, if they are not those of the system, and which of the

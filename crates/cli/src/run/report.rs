@@ -34,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) wanted: WantedHosts,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
+    /// The names of the system calls that its programs made and that were refused.
+    pub(crate) refused_calls: Vec<&'static str>,
     /// The teardown of the jail; its completion is awaited after everything was printed.
     pub(crate) _teardown: Teardown,
     pub(crate) duration: Duration,

@@ -101,6 +101,8 @@ pub(crate) struct Init {
     users: Users,
     rlimits: ResourceLimits,
     ruleset: Option<Rc<Ruleset>>,
+    /// On how many processors commands start, if not all.
+    processors: Option<usize>,
     /// Subreapers may report a command's end to it; each command has its own reference.
     client: Option<Rc<Channel>>,
     reports: VecDeque<(Report, Vec<OwnedFd>)>,
@@ -149,6 +151,7 @@ impl Init {
             users,
             rlimits,
             ruleset: ruleset.map(Rc::new),
+            processors: None,
             client: None,
             reports: VecDeque::new(),
             commands: BTreeMap::new(),
@@ -157,6 +160,12 @@ impl Init {
             stops_late: false,
             orphans: false,
         }
+    }
+
+    /// Starts each command on this many processors.
+    pub(crate) fn starting_on(mut self, processors: Option<usize>) -> Self {
+        self.processors = processors;
+        self
     }
 
     /// Serves until the lease ends or the end is requested; returns the exit code of init. The
@@ -482,6 +491,7 @@ impl Init {
             users: self.users,
             rlimits: self.rlimits,
             ruleset: self.ruleset.clone(),
+            processors: self.processors,
             wakeup: self.descriptors.wakeup.as_fd(),
             client: self.client.clone(),
             idle_subreaper: &mut self.idle_subreaper,

@@ -58,13 +58,14 @@ pub(super) fn start(
     restrictions: Restrictions,
     addresses: AddressSpace,
 ) -> Result<Init, Failure> {
-    let Restrictions { landlock, ruleset } = restrictions;
+    let Restrictions { landlock, ruleset, refused_calls } = restrictions;
     let OpenStreams { inner, terminal } = streams;
     let mut handed_out = SentDescriptors {
         terminal,
         upper: files.upper,
         root: files.root,
         mounts: files.mounts,
+        refused_calls,
         listeners: helper.listeners(),
         stub: helper.stub_listeners(),
     };
@@ -108,7 +109,7 @@ pub(super) fn start(
             let ruleset = ruleset.as_ref();
             Init::Once(start_command(channel, &command, rlimits, &streams, ruleset, report)?)
         }
-        (Task::Serve { listener, lease, .. }, _, Some(descriptors), Some(root)) => {
+        (Task::Serve { listener, lease, processors, .. }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0)
                 .at(Wall::Pid, || "clear the parent-death signal".to_owned())?;
             let users = match &identity {
@@ -121,7 +122,7 @@ pub(super) fn start(
             let resources = (root, handed_out.listeners);
             let parts = (users, rlimits, ruleset);
             let init = init::serve::Init::new(listener, descriptors, resources, lease, parts);
-            Init::Serve(Box::new(init), addresses)
+            Init::Serve(Box::new(init.starting_on(processors)), addresses)
         }
         _ => {
             return Err(Errno::INVAL).at(Wall::Inheritance, || "select the task".to_owned());
@@ -193,6 +194,7 @@ struct SentDescriptors {
     upper: Option<OwnedFd>,
     root: Option<OwnedFd>,
     mounts: Option<OwnedFd>,
+    refused_calls: Option<OwnedFd>,
     listeners: Option<Listeners>,
     stub: Option<StubListeners>,
 }
@@ -204,6 +206,7 @@ impl SentDescriptors {
             upper: self.upper.is_some(),
             root: self.root.is_some(),
             mounts: self.mounts.is_some(),
+            refused_calls: self.refused_calls.is_some(),
             listeners: self.listeners.is_some() || self.stub.is_some(),
             proc_missing,
             landlock,
@@ -211,15 +214,18 @@ impl SentDescriptors {
     }
 
     fn each(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let Self { terminal, upper, root, mounts, listeners, stub } = self;
+        let Self { terminal, upper, root, mounts, refused_calls, listeners, stub } = self;
         let descriptors = terminal.iter().chain(upper).chain(root).chain(mounts);
+        let descriptors = descriptors.chain(refused_calls);
         let listeners = listeners.iter().flat_map(Listeners::each);
         let listeners = listeners.chain(stub.iter().flat_map(StubListeners::each));
         descriptors.map(|fd| fd.as_fd()).chain(listeners)
     }
 
-    /// Closes what was sent. A persistent jail keeps its root and its listeners for a later keeper.
+    /// Closes what was sent. A persistent jail keeps its root and its listeners for a later keeper,
+    /// but not the listener for refused calls: who holds that could let them continue.
     fn close(&mut self, task: &Task) {
+        self.refused_calls = None;
         (self.terminal, self.upper, self.mounts, self.stub) = (None, None, None, None);
         if !matches!(task, Task::Serve { .. }) {
             self.listeners = None;

@@ -1,6 +1,7 @@
 //! The fifth phase of the inner half: this process gives up what neither init nor a command needs.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use super::bind_to_supervisor;
 use super::filesystem::Files;
@@ -18,6 +19,8 @@ pub(super) struct Restrictions {
     /// Landlock's version; 0 where the kernel has none.
     pub(super) landlock: i32,
     pub(super) ruleset: Option<Ruleset>,
+    /// By which the supervisor hears of refused system calls.
+    pub(super) refused_calls: Option<OwnedFd>,
 }
 
 /// Creates the rules of Landlock, hides the outer control groups and gives up all privileges.
@@ -26,13 +29,13 @@ pub(super) fn give_up(
     channel: &Channel,
     files: &Files,
 ) -> Result<Restrictions, Failure> {
-    let restrictions = restrictions(spec, files)?;
+    let mut restrictions = restrictions(spec, files)?;
     if spec.identity.range().is_none() {
         wait_for_go(channel, 0)?;
     }
     // The supervisor has put this process into its groups before it sent the message to continue.
     sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
-    drop_privileges(spec, files.set_id_bits)?;
+    restrictions.refused_calls = drop_privileges(spec, files.set_id_bits)?;
     Ok(restrictions)
 }
 
@@ -64,12 +67,13 @@ fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure>
         }
         _ => None,
     };
-    Ok(Restrictions { landlock, ruleset })
+    Ok(Restrictions { landlock, ruleset, refused_calls: None })
 }
 
 /// Gives up the caller's session, the ids that built the jail, every capability and system calls. An init
-/// of many commands keeps the capabilities to start them as several users.
-fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failure> {
+/// of many commands keeps the capabilities to start them as several users. Returns the listener for
+/// refused system calls, if the supervisor is to have it.
+fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<Option<OwnedFd>, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
@@ -97,9 +101,12 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failur
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    seccomp::install(seccomp::program(set_id_bits))
-        .at(Wall::Seccomp, words("install the filter"))?;
+    let installed = match spec.reports_refused_calls {
+        true => seccomp::install_reporting(set_id_bits),
+        false => seccomp::install(seccomp::program(set_id_bits)).map(|()| None),
+    };
+    let refused_calls = installed.at(Wall::Seccomp, words("install the filter"))?;
     // Commands inherit this; signals that the caller ignores are not ignored inside.
     sys::reset_signals();
-    Ok(())
+    Ok(refused_calls)
 }

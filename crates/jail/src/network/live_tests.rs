@@ -45,6 +45,7 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
         locks: Vec::new(),
         access_mounts: None,
         landlock_optional: true,
+        reports_refused_calls: false,
     })
 }
 

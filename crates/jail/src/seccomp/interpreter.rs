@@ -2,7 +2,8 @@
 
 use libc::{c_long, sock_filter};
 
-use super::{SetIdBits, program, rules, stub_program, traffic_program};
+use super::evaluate::{Call, evaluate};
+use super::{SetIdBits, program, reporting_program, rules, stub_program, traffic_program};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
@@ -11,48 +12,9 @@ const fn errno(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()
 }
 
-/// One system call as a filter sees it.
-struct Call {
-    architecture: u32,
-    number: u32,
-    arguments: [u64; 6],
-}
-
-impl Call {
-    fn word(&self, offset: u32) -> u32 {
-        match offset {
-            0 => self.number,
-            4 => self.architecture,
-            16..64 if offset.is_multiple_of(4) => {
-                let argument = self.arguments[(offset as usize - 16) / 8];
-                let shift = if offset.is_multiple_of(8) { 0 } else { 32 };
-                u32::try_from((argument >> shift) & 0xffff_ffff).unwrap()
-            }
-            _ => panic!("load from offset {offset}"),
-        }
-    }
-}
-
 /// The result of `program` and the number of executed instructions.
 fn run(program: &[sock_filter], call: &Call) -> (u32, usize) {
-    let mut accumulator = 0;
-    let mut at = 0;
-    for steps in 1.. {
-        let sock_filter { code, jt, jf, k } = program[at];
-        at += 1;
-        let branch = |taken: bool| usize::from(if taken { jt } else { jf });
-        match code {
-            0x20 => accumulator = call.word(k),
-            0x54 => accumulator &= k,
-            0x05 => at += k as usize,
-            0x15 => at += branch(accumulator == k),
-            0x35 => at += branch(accumulator >= k),
-            0x45 => at += branch(accumulator & k != 0),
-            0x06 => return (k, steps),
-            _ => panic!("instruction {code:#x}"),
-        }
-    }
-    unreachable!()
+    evaluate(program, call).unwrap()
 }
 
 fn decide_number(number: u32, arguments: [u64; 6]) -> u32 {
@@ -103,6 +65,53 @@ fn numbers_that_were_never_judged_do_not_exist() {
     // Every x32 number, including those that only x32 has (512 to 547).
     for number in 0..=600 {
         assert_eq!(decide_number(0x4000_0000 | number, [0; 6]), errno(libc::ENOSYS), "{number}");
+    }
+}
+
+/// The reporting filter decides as the plain one, but for the calls that it reports, and the
+/// supervisor answers those with the errno of the plain one.
+#[test]
+fn a_report_stands_only_for_a_refusal_with_the_same_errno() {
+    const REPORT: u32 = libc::SECCOMP_RET_USER_NOTIF;
+    let mut reported = 0;
+    let values = [0, 1, 3, 0x2_0000, 0x5412, 0x4_0000, 40, 16 << 32, 0o4755, 0o20644, u64::MAX];
+    for set_id_bits in [SetIdBits::Allowed, SetIdBits::Refused] {
+        for number in 0..=rules::HIGHEST_KNOWN + 2 {
+            for first in values {
+                for second in values {
+                    let arguments = [first, second, second, first, first, second];
+                    let call = Call { architecture: 0xc000_003e, number, arguments };
+                    let plain = run(program(set_id_bits), &call).0;
+                    match run(reporting_program(set_id_bits), &call).0 {
+                        REPORT => {
+                            assert_eq!(plain, errno(super::errno(&call)), "{number}");
+                            reported += 1;
+                        }
+                        other => assert_eq!(other, plain, "{number}"),
+                    }
+                }
+            }
+        }
+        for architecture in [0x4000_0003, 0xc000_00b7] {
+            let call = Call { architecture, number: 0, arguments: [0; 6] };
+            assert_eq!(run(reporting_program(set_id_bits), &call).0, KILL);
+        }
+    }
+    assert!(reported > 0);
+}
+
+#[test]
+fn what_programs_make_often_fails_without_a_report() {
+    let report = |number: c_long| {
+        let number = u32::try_from(number).unwrap();
+        let call = Call { architecture: 0xc000_003e, number, arguments: [0; 6] };
+        run(reporting_program(SetIdBits::Refused), &call).0
+    };
+    for number in [libc::SYS_clone3, libc::SYS_openat2, libc::SYS_get_mempolicy, 470, 400] {
+        assert_eq!(report(number), errno(libc::ENOSYS), "{number}");
+    }
+    for number in [libc::SYS_keyctl, libc::SYS_mount, libc::SYS_io_uring_setup, libc::SYS_bpf] {
+        assert_eq!(report(number), libc::SECCOMP_RET_USER_NOTIF, "{number}");
     }
 }
 

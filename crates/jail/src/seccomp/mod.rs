@@ -1,12 +1,15 @@
 //! The system call wall: the filter program and its installation.
 //!
 //! `calls` lists what is allowed, `rules` what is refused and why, `arguments` what depends on an
-//! argument; `tree` turns decisions into classic BPF. No policy belongs here. An installed filter
+//! argument; `reported` which refusals the supervisor hears of; `tree` turns decisions into classic
+//! BPF. No policy belongs here. An installed filter
 //! can never be removed.
 
 mod arguments;
 mod calls;
+mod evaluate;
 mod names;
+mod reported;
 mod rules;
 mod stub;
 mod traffic;
@@ -21,10 +24,17 @@ mod live_tests;
 mod socket_tests;
 
 use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
-use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
+use libc::{
+    SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+    SECCOMP_RET_ACTION_FULL, SECCOMP_RET_DATA, SECCOMP_RET_ERRNO, SECCOMP_SET_MODE_FILTER,
+    SYS_seccomp, c_ulong, sock_filter, sock_fprog,
+};
 
-pub use names::{possible, refused};
+pub(crate) use evaluate::Call;
+pub(crate) use names::name;
+pub use names::{depends_on_arguments, is_tried, possible, refused};
 use rules::KNOWN;
 use tree::{Block, Verdict};
 
@@ -61,6 +71,28 @@ pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
     }
 }
 
+/// The same filter, but where it refuses a call, it asks the supervisor, which answers with
+/// [`errno`]. Where nobody answers any more, such a call fails with ENOSYS.
+pub const fn reporting_program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
+    static ALLOWED: Block = build(&reported::reporting(SetIdBits::Allowed));
+    static REFUSED: Block = build(&reported::reporting(SetIdBits::Refused));
+    match set_id_bits {
+        SetIdBits::Allowed => ALLOWED.program(),
+        SetIdBits::Refused => REFUSED.program(),
+    }
+}
+
+/// The error number of a call that was refused, by either filter for commands: what one of them
+/// refuses, the stricter one refuses with the same error. ENOSYS for a call that is not refused.
+pub(crate) fn errno(call: &Call) -> i32 {
+    match evaluate::evaluate(program(SetIdBits::Refused), call) {
+        Some((answer, _)) if answer & SECCOMP_RET_ACTION_FULL == SECCOMP_RET_ERRNO => {
+            i32::try_from(answer & SECCOMP_RET_DATA).unwrap_or(libc::ENOSYS)
+        }
+        _ => libc::ENOSYS,
+    }
+}
+
 /// The filter for a worker of a zygote, in addition to that of the zygote: only the calls in
 /// `worker` are allowed; all others fail with EPERM or, above the highest known number, ENOSYS.
 pub const fn worker_program() -> &'static [sock_filter] {
@@ -94,12 +126,39 @@ const fn build(verdicts: &[Verdict; KNOWN]) -> Block {
 /// The caller must have set no_new_privs. Allocates nothing, so it may run between fork and exec.
 /// Errors are those of seccomp(2).
 pub fn install(program: &[sock_filter]) -> io::Result<()> {
+    install_with(program, 0).map(drop)
+}
+
+/// Installs [`reporting_program`], and returns the descriptor by which the supervisor hears of
+/// refused calls; it is closed on exec. Installs [`program`] and returns none where the kernel
+/// cannot report them, or a filter of this thread reports to another supervisor already.
+///
+/// As [`install`].
+pub(crate) fn install_reporting(set_id_bits: SetIdBits) -> io::Result<Option<OwnedFd>> {
+    let reporting = reporting_program(set_id_bits);
+    // Linux 5.19 and later: a signal does not interrupt a call that the supervisor has received.
+    let flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    for flags in [flags, SECCOMP_FILTER_FLAG_NEW_LISTENER] {
+        match install_with(reporting, flags) {
+            // SAFETY: the kernel has just made this descriptor for the caller.
+            Ok(listener) => return Ok(Some(unsafe { OwnedFd::from_raw_fd(listener) })),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EBUSY)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    install(program(set_id_bits)).map(|()| None)
+}
+
+fn install_with(program: &[sock_filter], flags: c_ulong) -> io::Result<RawFd> {
     let length =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // The kernel only reads the program; the field is not const in C.
     let program = sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // SAFETY: `program` points to `len` instructions that outlive the call, which copies them.
     let result =
-        unsafe { libc::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        unsafe { libc::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    match RawFd::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

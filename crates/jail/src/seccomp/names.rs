@@ -4,6 +4,7 @@
 //! number without a call, and `-N` for N such numbers.
 
 use super::SetIdBits;
+use super::reported;
 use super::rules;
 use super::tree::Verdict;
 
@@ -81,6 +82,26 @@ pub fn possible() -> impl Iterator<Item = &'static str> {
         Some(Verdict::Allowed | Verdict::Filtered(_)) => Some(name),
         _ => None,
     })
+}
+
+/// The name of a call of x86-64.
+pub(crate) fn name(number: u32) -> Option<&'static str> {
+    numbered(X86_64).find(|(known, _)| u32::try_from(*known) == Ok(number)).map(|(_, name)| name)
+}
+
+/// Whether a command may make this call with other arguments than those with which it was refused.
+pub fn depends_on_arguments(name: &str) -> bool {
+    let verdicts = const { rules::verdicts(SetIdBits::Refused) };
+    numbered(X86_64).any(|(number, known)| {
+        known == name && matches!(verdicts.get(number), Some(Verdict::Filtered(_)))
+    })
+}
+
+/// Whether many programs make this call only to find out whether it is there.
+pub fn is_tried(name: &str) -> bool {
+    let number = numbered(X86_64).find(|(_, known)| *known == name);
+    let number = number.and_then(|(number, _)| u32::try_from(number).ok());
+    number.is_some_and(reported::is_tried)
 }
 
 #[cfg(test)]
@@ -193,6 +214,19 @@ mod tests {
         {
             assert_eq!(other[&number], name);
         }
+    }
+
+    #[test]
+    fn what_programs_only_try_is_known_by_name() {
+        for name in ["io_uring_setup", "name_to_handle_at", "memfd_secret", "statmount"] {
+            assert!(is_tried(name), "{name}");
+        }
+        for name in ["keyctl", "mount", "unshare", "clone", "read", "none"] {
+            assert!(!is_tried(name), "{name}");
+        }
+        assert!(depends_on_arguments("clone") && depends_on_arguments("chmod"));
+        assert!(!depends_on_arguments("mount") && !depends_on_arguments("read"));
+        assert_eq!((name(250), name(400), name(5000)), (Some("keyctl"), None, None));
     }
 
     #[test]

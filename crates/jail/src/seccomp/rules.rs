@@ -20,17 +20,17 @@ const SYS_CREATE_MODULE: c_long = 174;
 const SYS_GET_KERNEL_SYMS: c_long = 177;
 const SYS_QUERY_MODULE: c_long = 178;
 const SYS_CACHESTAT: c_long = 451;
-const SYS_FUTEX_WAKE: c_long = 454;
-const SYS_FUTEX_WAIT: c_long = 455;
-const SYS_FUTEX_REQUEUE: c_long = 456;
+pub(super) const SYS_FUTEX_WAKE: c_long = 454;
+pub(super) const SYS_FUTEX_WAIT: c_long = 455;
+pub(super) const SYS_FUTEX_REQUEUE: c_long = 456;
 const SYS_STATMOUNT: c_long = 457;
 const SYS_LISTMOUNT: c_long = 458;
 const SYS_LSM_GET_SELF_ATTR: c_long = 459;
 const SYS_LSM_SET_SELF_ATTR: c_long = 460;
 const SYS_LSM_LIST_MODULES: c_long = 461;
 const SYS_OPEN_TREE_ATTR: c_long = 467;
-const SYS_FILE_GETATTR: c_long = 468;
-const SYS_FILE_SETATTR: c_long = 469;
+pub(super) const SYS_FILE_GETATTR: c_long = 468;
+pub(super) const SYS_FILE_SETATTR: c_long = 469;
 
 /// Calls that are refused whatever their arguments are, with the errno.
 pub(super) const REFUSED: &[(i32, &[c_long])] = &[

@@ -9,7 +9,8 @@
 
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET,
-    BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter,
+    BPF_W, SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_USER_NOTIF,
+    sock_filter,
 };
 
 /// The offset of the system call's number in `struct seccomp_data`.
@@ -79,6 +80,19 @@ impl Block {
 
     const fn is_comparison(&self, index: usize) -> bool {
         self.instructions[index].code as u32 & 7 == BPF_JMP && !self.is_jump(index)
+    }
+
+    /// This block, with a report in the place of every errno.
+    const fn reporting(mut self) -> Self {
+        let mut index = 0;
+        while index < self.length {
+            let action = self.instructions[index].k & SECCOMP_RET_ACTION_FULL;
+            if self.is_answer(index) && action == SECCOMP_RET_ERRNO {
+                self.instructions[index].k = SECCOMP_RET_USER_NOTIF;
+            }
+            index += 1;
+        }
+        self
     }
 
     /// The final target of a jump to `index`.
@@ -174,6 +188,10 @@ pub(super) enum Verdict {
     Refused(i32),
     /// This block decides.
     Filtered(&'static Block),
+    /// It fails with the errno that the supervisor answers.
+    Reported,
+    /// This block decides; what it refuses fails with the errno that the supervisor answers.
+    FilteredReported(&'static Block),
 }
 
 impl Verdict {
@@ -182,13 +200,15 @@ impl Verdict {
             Self::Allowed => allow(),
             Self::Refused(errno) => refuse(errno),
             Self::Filtered(block) => *block,
+            Self::Reported => answer(SECCOMP_RET_USER_NOTIF),
+            Self::FilteredReported(block) => block.reporting(),
         }
     }
 
     /// Whether both are certainly the same.
     const fn is(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Allowed, Self::Allowed) => true,
+            (Self::Allowed, Self::Allowed) | (Self::Reported, Self::Reported) => true,
             (Self::Refused(one), Self::Refused(other)) => one == other,
             _ => false,
         }

@@ -43,6 +43,7 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
             locks: Vec::new(),
             access_mounts: None,
             landlock_optional: false,
+            reports_refused_calls: false,
         };
         run(spec).into()
     });

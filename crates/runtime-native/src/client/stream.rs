@@ -88,6 +88,7 @@ impl StreamPosition {
                 let new = self.advance(stream, offset, length)?;
                 Some(Event::Lost { stream, offset: new, length: offset + length - new })
             }
+            Answer::RefusedCalls(names) => Some(Event::RefusedCalls(names)),
             Answer::Ended(ending) => Some(Event::Ended(ending)),
             _ => None,
         }
@@ -176,5 +177,8 @@ mod tests {
         assert_eq!(followed.event(lost(0, 20)), None);
         assert_eq!(followed.received, Offsets { output: 100, error: 20 });
         assert_eq!(followed.event(message(Answer::Done, b"")), None);
+        let names = vec!["mount".to_owned()];
+        let refused = message(Answer::RefusedCalls(names.clone()), b"");
+        assert_eq!(followed.event(refused), Some(Event::RefusedCalls(names)));
     }
 }

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FileType};
 use serde::{Deserialize, Serialize};
 use stockade_core::ExecId;
 use stockade_jail::control::Cause;
+use stockade_jail::{RefusedCall, RefusedCalls};
 
 use super::reactor::{Interest, Reactor, Source, Watched};
 use super::spool::{RETAINED_BYTES, Read, Spool, SpoolContext, TakeOutcome};
@@ -59,6 +60,8 @@ pub(super) struct Command {
     pub(super) killers: Vec<ClientId>,
     /// How many processes of the sandbox the out-of-memory killer had killed before it started.
     pub(super) kills_before: u64,
+    /// The system calls of the sandbox that were refused while it ran.
+    refused_calls: RefusedCalls,
     /// Its output limit in bytes.
     limit_bytes: Option<u64>,
     /// Its ending, if that is not the one that init reports.
@@ -157,6 +160,7 @@ impl Command {
             awaited_from: None,
             killers: Vec::new(),
             kills_before: 0,
+            refused_calls: RefusedCalls::default(),
             limit_bytes: note.limit_bytes,
             is_noted: note.limit_bytes.is_some() || note.ending.is_some(),
             forced_ending: note.ending,
@@ -444,6 +448,18 @@ impl Command {
     /// How many bytes it has written.
     pub(super) fn written(&self) -> Offsets {
         Offsets { output: self.output.spool.end(), error: self.error.spool.end() }
+    }
+
+    /// Records a refused system call, if it has not ended.
+    pub(super) fn refused(&mut self, call: RefusedCall) {
+        if !matches!(self.stage, Stage::Ended(_)) {
+            self.refused_calls.insert(call);
+        }
+    }
+
+    /// The names of the system calls that were refused while it ran.
+    pub(super) fn refused_calls(&self) -> Vec<String> {
+        self.refused_calls.names().into_iter().map(str::to_owned).collect()
     }
 
     /// Its status.

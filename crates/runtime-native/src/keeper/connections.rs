@@ -249,6 +249,10 @@ impl Keeper {
             return Ok(SendOutcome::More);
         }
         let Stage::Ended(ending) = &command.stage else { return Ok(SendOutcome::All) };
+        let refused = command.refused_calls();
+        if !refused.is_empty() {
+            client.send(&Answer::RefusedCalls(refused), &[], Vec::new())?;
+        }
         client.send(&Answer::Ended(ending.clone()), &[], Vec::new())?;
         command.unsubscribe(id);
         if command.subscribers().next().is_none() && command.gone {

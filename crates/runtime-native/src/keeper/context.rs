@@ -78,6 +78,8 @@ pub(super) struct Context {
     pub(super) has_trash: bool,
     /// New sandboxes that are not known to be on the disk.
     pub(super) unstored: Vec<String>,
+    /// How many listeners for refused system calls rest.
+    pub(super) resting_listeners: u32,
 }
 
 /// A reply to a client.
@@ -128,6 +130,7 @@ impl Context {
             // An earlier keeper may have left entries there.
             has_trash: true,
             unstored: Vec::new(),
+            resting_listeners: 0,
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use stockade_jail::CallListener;
 use stockade_jail::cgroup::Group;
 use stockade_jail::control::{Control, Execute, Report, Request};
 
@@ -50,6 +51,9 @@ pub(super) struct Jail {
     pub(super) root: Option<OwnedFd>,
     pub(super) group: Group,
     pub(super) pause: Pause,
+    /// Hears of refused system calls. An adopted jail has none: it ended with the earlier keeper,
+    /// and from then on the kernel fails these calls with `ENOSYS`.
+    pub(super) call_listener: Option<Watched<CallListener>>,
     /// Its stored record.
     pub(super) record: record::JailRecord,
     /// When the unanswered request was sent to init.
@@ -79,6 +83,7 @@ impl Jail {
             root,
             group,
             pause,
+            call_listener: None,
             record,
             asked_at: None,
             losses: 0,

@@ -291,6 +291,7 @@ impl Sandbox {
             init_process,
             serving_process,
             root,
+            refused_calls,
             cgroup,
             host_start,
             listeners,
@@ -315,6 +316,10 @@ impl Sandbox {
         };
         // From here on init is killed when a step fails.
         let mut jail = Jail::new(life?, Some(root), group, record);
+        // Without it the kernel fails the calls.
+        let source = Source::RefusedCalls(self.key);
+        jail.call_listener = refused_calls
+            .and_then(|listener| context.reactor.watch(listener, source, Interest::IN).ok());
         let connected = watch::start_time(init_process)
             .map(|started| jail.record.init_started = started)
             // Init retains the listeners; they are requested when a client needs them.

@@ -27,6 +27,7 @@ mod pipes;
 mod pool;
 mod reactor;
 pub(super) mod record;
+mod refused_calls;
 mod reports;
 mod requests;
 mod sandbox;
@@ -434,6 +435,9 @@ impl Keeper {
             Source::Exit(key) => {
                 self.with(key, Sandbox::check_init);
             }
+            Source::RefusedCalls(key) => {
+                self.with(key, Sandbox::answer_refused_calls);
+            }
             Source::Stream(key, number, stream) => self.read(key, number, stream),
             // No process writes to it.
             Source::PipePool => {}
@@ -476,6 +480,10 @@ impl Keeper {
                     self.context.log(&format!("cannot remove temporary files of clients: {error}"));
                 }
                 self.context.timers.after(RENEWAL, Timer::RenewLeases);
+            }
+            Timer::RefusedCalls(key) => {
+                self.context.resting_listeners = self.context.resting_listeners.saturating_sub(1);
+                self.with(key, Sandbox::listen_again);
             }
             Timer::Lease(key) => {
                 self.with(key, |sandbox, context| {

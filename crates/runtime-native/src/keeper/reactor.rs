@@ -36,6 +36,8 @@ pub(super) enum Source {
     Init(Key),
     /// The pidfd of a jail's init.
     Exit(Key),
+    /// The listener for the refused system calls of a jail.
+    RefusedCalls(Key),
     /// The output of a command.
     Stream(Key, u64, Stream),
     /// A pipe that belongs to no command yet.

@@ -23,6 +23,8 @@ pub(super) enum Timer {
     Listeners(Key),
     /// Stop waiting for the subscribers that a jail's commands had at an earlier keeper.
     Return(Key),
+    /// Listen to the refused system calls of a jail again.
+    RefusedCalls(Key),
     /// Measure a jail's memory, if no control group enforces its limit.
     Memory(Key),
     /// Measure a sandbox's disk use.

@@ -112,6 +112,7 @@ impl Running {
                 self.received.lost += length;
                 true
             }
+            Some(Event::RefusedCalls(_)) => true,
             Some(Event::Ended(ending)) => {
                 self.received.ending = ending;
                 assert_eq!(self.events.next().await, None, "something follows the end");

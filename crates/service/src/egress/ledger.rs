@@ -8,7 +8,7 @@ use std::time::Duration;
 use stockade_api::{NetworkStatus, Result, SecretStatus};
 use stockade_core::event::Payload;
 use stockade_core::network::binding::{Binding, CredentialSlot};
-use stockade_core::network::{DeniedConnection, DeniedConnections, Policy};
+use stockade_core::network::{DeniedConnection, DeniedConnections, Policy, Upstream};
 use stockade_core::{ExecutionId, OwnerId, SandboxId};
 use stockade_egress_control::{Credential, Event, Installed, Outcome, Source};
 use stockade_runtime::Runtime;
@@ -30,6 +30,8 @@ pub(crate) struct Member {
     pub(crate) policy: Policy,
     /// The bindings of its secrets; never a value.
     pub(crate) bindings: Vec<Binding>,
+    /// The proxy through which its hosts are reached.
+    pub(crate) upstream: Option<Upstream>,
     /// The runtime that has the listeners in its network.
     pub(crate) runtime: Arc<dyn Runtime>,
 }
@@ -283,6 +285,10 @@ impl Source for Ledger {
         let entries = self.entries();
         let entry = entries.get(sandbox).filter(|entry| entry.state != ServeState::Left);
         entry.map(|entry| entry.member.policy.clone())
+    }
+
+    fn upstream(&self, sandbox: &SandboxId) -> Option<Upstream> {
+        self.entries().get(sandbox).and_then(|entry| entry.member.upstream.clone())
     }
 
     fn credentials(&self, sandbox: &SandboxId) -> Result<Vec<Credential>> {

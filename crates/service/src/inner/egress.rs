@@ -23,6 +23,7 @@ impl Inner {
             execution: row.execution_id.clone(),
             policy: network.policy()?,
             bindings: row.bindings()?,
+            upstream: network.upstream_proxy.clone(),
             runtime: Arc::clone(self.runtime(&row.runtime)?),
         };
         self.egress.serve(member, self.options.deadline).await?;

@@ -121,6 +121,7 @@ async fn relay(
     let listener = AbortOnDrop(tokio::spawn(forwarding));
     let mut stopped = service.inner.stopped();
     let mut received = known.output.saturating_add(known.error);
+    let mut refused_calls = Vec::new();
     let ending = loop {
         let event = tokio::select! {
             event = exec.events.next() => Some(event.unwrap_or(Event::Ended(Ending::Unknown))),
@@ -144,6 +145,10 @@ async fn relay(
                 received = received.saturating_add(length);
                 SessionEvent::Lost { bytes: length }
             }
+            Event::RefusedCalls(names) => {
+                refused_calls = names;
+                continue;
+            }
             Event::Ended(ending) => break ending,
         };
         if events.send(Ok(event)).await.is_err() {
@@ -156,7 +161,7 @@ async fn relay(
     let end = match recorded {
         Ok(Ok(end)) => end,
         // It was cancelled, or its record cannot be read: this is what the runtime knows.
-        _ => unrecorded(&ending),
+        _ => OutputEnd { refused_calls, ..unrecorded(&ending) },
     };
     let missing = end.stdout_bytes.saturating_add(end.stderr_bytes).saturating_sub(received);
     if missing > 0 {
@@ -174,6 +179,7 @@ fn unrecorded(ending: &Ending) -> OutputEnd {
         duration_ms: 0,
         stdout_bytes: 0,
         stderr_bytes: 0,
+        refused_calls: Vec::new(),
     }
 }
 

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use stockade_api::{Caller, CreateSandbox, Expiry, ExpiryAction, Result, Sandbox};
+use stockade_bundle::beneath::Timestamp;
+use stockade_bundle::view::coarse_now;
 use stockade_core::access::Rules;
 use stockade_core::event::{Created, Payload};
 use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
+use stockade_review::Bundles;
 use stockade_runtime::Error;
 
+use super::bundles::with_bundles;
 use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
@@ -34,6 +38,13 @@ pub(crate) async fn create(
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
     super::snapshot::inherit_base(service, caller, &mut request).await?;
     spec::check(&request)?;
+    let has_proxy = request.network.as_ref().is_some_and(|net| net.upstream_proxy.is_some());
+    if has_proxy && !caller.owner.is_user() {
+        // The egress process would connect to any address of this host for it.
+        let message = "only a user of this host can name an upstream proxy";
+        return Err(Problem::new(Code::Forbidden, message)
+            .because("the egress process connects to it from the server's own network"));
+    }
     let is_known = operation::is_known(&service.engine, caller).await?;
     let runtime = match is_known {
         // The recorded answer names the runtime that was selected then.
@@ -235,6 +246,7 @@ pub(crate) async fn perform(
         return Ok(owned.to_sandbox(None));
     }
     let again = context.run_number() > 1;
+    let before = coarse_now();
     // Recorded together with the end: a repeated execution finds the existing sandbox.
     let created = context.step_with("create", record_with_next(), async |_| {
         let created = inner
@@ -247,6 +259,9 @@ pub(crate) async fn perform(
     watched?;
     match created {
         Ok(isolation) => {
+            if !again {
+                record_baseline(&inner, &owned, before);
+            }
             let mut row = (*owned).clone();
             context.finish_with(vec![row.change(State::Running, None), event]);
             Ok(row.to_sandbox(Some(isolation)))
@@ -265,6 +280,20 @@ pub(crate) async fn perform(
             Err(failure)
         }
     }
+}
+
+/// Records what the files of the workspace were at the start, while the sandbox is used already: what the
+/// host changes later can then be merged. Without the record it is a conflict without a base.
+fn record_baseline(inner: &Arc<Inner>, row: &SandboxRow, at: Timestamp) {
+    let Some(workspace) = &row.request.workspace else { return };
+    let (inner, owner) = (Arc::clone(inner), row.owner.clone());
+    let (id, workspace) = (row.id.clone(), workspace.host.clone());
+    tokio::spawn(async move {
+        if let Some(home) = inner.home(&owner) {
+            let record = move |bundles: &Bundles| bundles.record_baseline(&id, &workspace, at);
+            let _ = with_bundles(home, record).await;
+        }
+    });
 }
 
 /// Makes the runtime create it, or finds what an earlier execution had created, and serves its

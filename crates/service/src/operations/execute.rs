@@ -332,6 +332,7 @@ pub(crate) struct Running<'a> {
     offsets: Offsets,
     step: Step,
     killed: bool,
+    refused_calls: Vec<String>,
     /// The requested program and directory, to be named when they cannot be used; absent for a
     /// command that was found again.
     program: Option<String>,
@@ -397,6 +398,7 @@ impl<'a> Running<'a> {
             offsets: known,
             step,
             killed,
+            refused_calls: Vec::new(),
             program,
             directory,
         })
@@ -432,6 +434,7 @@ impl<'a> Running<'a> {
                     *self.offset_mut(stream) += length;
                     return Ok(CommandEvent::Lost(stream, length));
                 }
+                Event::RefusedCalls(names) => self.refused_calls = names,
                 Event::Ended(ending) => return Ok(CommandEvent::End(self.end(&ending))),
             }
         }
@@ -468,6 +471,7 @@ impl<'a> Running<'a> {
             duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             stdout_bytes: self.offsets.output,
             stderr_bytes: self.offsets.error,
+            refused_calls: self.refused_calls.clone(),
         }
     }
 }

@@ -348,6 +348,8 @@ async fn send_from_sandbox(
                 OutputChunk::Stderr { data: bytes.into() }
             }
             Some(Event::Lost { length, .. }) => OutputChunk::Truncated { bytes: length },
+            // The end has them.
+            Some(Event::RefusedCalls(_)) => continue,
             None | Some(Event::Ended(_)) => break,
         };
         if sender.send(Ok(OutputItem { sequence, chunk })).await.is_err() {

@@ -35,6 +35,7 @@ pub(crate) async fn get(
         let inner = &service.inner;
         let mut status = network_status(inner, &owned, network).await?;
         status.closed.take_if(|_| !is_there);
+        status.upstream_proxy.clone_from(&network.upstream_proxy);
         sandbox.network = Some(status);
     }
     if is_there

@@ -90,6 +90,7 @@ impl FakeSandboxes {
             duration_ms: 1,
             stdout_bytes: written.len() as u64,
             stderr_bytes: written.len() as u64,
+            refused_calls: Vec::new(),
         };
         let (sender, receiver) = tokio::sync::mpsc::channel(3);
         for (sequence, chunk) in [

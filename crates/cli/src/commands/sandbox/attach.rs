@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::commands::print::{escaped, notify};
+use crate::commands::refused_calls;
 use crate::problem::{Failure, caused};
 use crate::remote::Remote;
 use crate::streams;
@@ -89,7 +90,9 @@ pub(super) async fn attach(
                 Ending::SandboxEnded => report_sandbox_end(remote, &end, id).await,
                 _ => report_failure(&end),
             }
-            end.ending.process_exit_code(end.exit_code)
+            let code = end.ending.process_exit_code(end.exit_code);
+            report_refused_calls(&end, code);
+            code
         }
     };
     match streams.write_error() {
@@ -320,6 +323,13 @@ async fn report_sandbox_end(remote: &Remote, end: &OutputEnd, id: SandboxId) {
             ));
         }
         _ => report_failure(end),
+    }
+}
+
+/// Reports the system calls that were refused while a command ran, which ended with this exit code.
+pub(super) fn report_refused_calls(end: &OutputEnd, code: u8) {
+    if let Some(note) = refused_calls::note(&end.refused_calls, code == 0) {
+        notify(&note);
     }
 }
 

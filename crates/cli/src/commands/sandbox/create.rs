@@ -27,6 +27,7 @@ use crate::registry;
 use crate::remote::{self, Remote};
 use crate::request::SandboxRequest;
 use crate::secrets;
+use crate::upstream_proxy;
 
 /// How many lines of the output of a failed command are shown.
 const LAST_LINES: usize = 10;
@@ -249,6 +250,8 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             .because("`stockade exec` accepts another group for one command")
             .remedied_by(format!("--user {user}")));
     }
+    let has_network = requested.network.is_some();
+    let upstream = upstream_proxy::read(arguments.upstream_proxy.as_deref(), has_network)?;
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -276,6 +279,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         network: requested.network.map(|mut network| {
             network.secrets = secret;
             network.strict_secrets = strict_secrets;
+            network.upstream_proxy = upstream;
             network
         }),
         access_rules: requested.access_rules,

@@ -59,7 +59,11 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
                 OutputChunk::Truncated { bytes } => {
                     notify(&format!("{bytes} bytes of the output were not stored"));
                 }
-                OutputChunk::Exit(end) => attach::report_failure(&end),
+                OutputChunk::Exit(end) => {
+                    attach::report_failure(&end);
+                    let code = end.ending.process_exit_code(end.exit_code);
+                    attach::report_refused_calls(&end, code);
+                }
             }
         }
         Ok(code)

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::attach::{
     INCOMPLETE, InputSender, PIPE, Stream, Streams, connection_lost, follow_size, input_sender,
-    io_failure, report_failure, size,
+    io_failure, report_failure, report_refused_calls, size,
 };
 use super::command_name::{find_command, name};
 use crate::args::live::{Attach, DetachKeys};
@@ -49,6 +49,7 @@ pub(crate) fn run(arguments: Attach) -> Result<u8, Failure> {
             Outcome::Ended(end) => {
                 report_failure(&end);
                 let code = end.ending.process_exit_code(end.exit_code);
+                report_refused_calls(&end, code);
                 Ok(if lost > 0 && code == 0 { INCOMPLETE } else { code })
             }
         }

@@ -55,6 +55,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
                 write(stream, &bytes).map_err(|error| Failure::from_write_error(&error))?;
             }
             Some(Event::Lost { length, .. }) => lost_bytes += length,
+            Some(Event::RefusedCalls(_)) => {}
             Some(Event::Ended(ending)) => break ending,
             None => break Ending::Unknown,
         }

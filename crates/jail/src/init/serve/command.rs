@@ -10,7 +10,7 @@ use super::idle_subreaper::IdleSubreaper;
 use super::subreaper::{self, CommandSlot, ReportSinks, Subreaper};
 use super::{Users, connect};
 use crate::channel::Channel;
-use crate::command::{Failure, Prepared, Program, Step, Streams};
+use crate::command::{self, Failure, Prepared, Program, Step, Streams};
 use crate::control::{Cause, Execute, Progress, Record, Report};
 use crate::landlock::Ruleset;
 use crate::rlimits::ResourceLimits;
@@ -27,6 +27,8 @@ pub(super) struct Parts<'a> {
     pub(super) users: Users,
     pub(super) rlimits: ResourceLimits,
     pub(super) ruleset: Option<Rc<Ruleset>>,
+    /// On how many processors it starts, if not all.
+    pub(super) processors: Option<usize>,
     pub(super) wakeup: BorrowedFd<'a>,
     /// The connection to the client that requested it.
     pub(super) client: Option<Rc<Channel>>,
@@ -149,7 +151,7 @@ impl Command {
                 .map_err(|_| (Step::Directory, invalid()))?,
             rlimits: parts.rlimits,
             umask: UMASK,
-            processors: None,
+            processors: parts.processors.and_then(command::processors),
             not_before: None,
             failure: Failure::default(),
         };

@@ -76,12 +76,13 @@ impl Fixture {
             mounts,
             hostname: "test".to_owned(),
             network,
-            task: Task::Serve { listener, lease, bubblewrap: None },
+            task: Task::Serve { listener, lease, processors: None, bubblewrap: None },
             rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
             cgroup: None,
             locks: lock.into_iter().collect(),
             access_mounts: None,
             landlock_optional: true,
+            reports_refused_calls: false,
         };
         let mut launching = launch_persistent(spec).unwrap();
         let jail = loop {

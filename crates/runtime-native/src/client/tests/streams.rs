@@ -34,7 +34,7 @@ async fn whole(events: &mut Events) -> (Vec<u8>, Ending) {
                 assert_eq!(offset, text.len() as u64);
                 text.extend(bytes);
             }
-            Event::Lost { .. } => panic!("something is lost"),
+            Event::Lost { .. } | Event::RefusedCalls(_) => panic!("something is lost"),
             Event::Ended(ending) => {
                 assert!(events.next().await.is_none());
                 return (text, ending);
@@ -115,7 +115,7 @@ async fn a_stream_goes_on_with_the_next_keeper_where_it_stopped() {
                 rest.extend(bytes);
             }
             Event::Ended(ending) => break ending,
-            Event::Lost { .. } => panic!("something is lost"),
+            Event::Lost { .. } | Event::RefusedCalls(_) => panic!("something is lost"),
         }
     };
     assert_eq!((&rest[..], ending), (&b"56789"[..], Ending::Exited(7)));

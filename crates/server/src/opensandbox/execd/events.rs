@@ -252,6 +252,7 @@ mod tests {
             duration_ms: 7,
             stdout_bytes: 0,
             stderr_bytes: 0,
+            refused_calls: Vec::new(),
         };
         assert_eq!(ended(&end), json!({ "type": "execution_complete", "execution_time": 7 }));
         end.exit_code = Some(3);

@@ -12,7 +12,10 @@ use std::sync::{Arc, Mutex};
 
 use indicatif::ProgressBar;
 use rustix::fs::OFlags;
-use stockade_api::{FileContent, Problem, SendFiles, WriteFile, WriteResult};
+use stockade_api::{
+    FileContent, FileKind as FileEntryKind, ListDirectory, Problem, RemoveFile, SendFiles,
+    WriteFile, WriteResult,
+};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir, FileKind};
 use stockade_core::Code;
@@ -20,7 +23,10 @@ use stockade_runtime::{Record, TREE_DEPTH, TreeWriter, stays_inside};
 use tokio::io::AsyncRead;
 
 use super::exclude::Exclusions;
-use super::{CopySummary, Transfer, host_failure, is_directory, join, join_relative, special_file};
+use super::{
+    CopySummary, Options, Transfer, host_failure, invalid_name, is_directory, join, join_relative,
+    mirror, no_directory, special_file,
+};
 use crate::commands::print::escaped;
 use crate::problem::Failure;
 use crate::streams::{self, PipeWriter};
@@ -38,7 +44,7 @@ impl Transfer<'_> {
         mut self,
         from: &Path,
         to: Vec<u8>,
-        excluded: Exclusions,
+        options: &Options,
     ) -> Result<CopySummary, Failure> {
         let source = Source::open(from)?;
         let to = match (is_directory(self.stat(&to).await?.as_ref()), from.file_name()) {
@@ -46,11 +52,49 @@ impl Transfer<'_> {
             _ => to,
         };
         match source {
+            Source::File(_) if options.delete => return Err(no_directory(from.display())),
             Source::File(file) => self.send(from, file, to).await?,
-            Source::Directory(root) => self.send_tree(from, &root, to, excluded).await?,
+            Source::Directory(root) => {
+                self.send_tree(from, &root, to.clone(), options.exclusions()?).await?;
+                if options.delete {
+                    self.delete_inside(&root, &to, options.exclusions()?).await?;
+                }
+            }
         }
         self.progress.finish_and_clear();
         Ok(self.copied)
+    }
+
+    /// Removes everything below a directory inside that the host's directory does not have.
+    async fn delete_inside(
+        &mut self,
+        root: &Dir,
+        to: &[u8],
+        mut excluded: Exclusions,
+    ) -> Result<(), Failure> {
+        let request = ListDirectory {
+            sandbox_id: self.id.clone(),
+            path: to.to_vec().into(),
+            depth: Some(u32::MAX),
+        };
+        let listing = self.remote.sandboxes.list_directory(self.remote.caller(), request).await?;
+        let below = join(to, b"");
+        let mut found = Vec::new();
+        for entry in &listing.entries {
+            let path = entry.path.0.strip_prefix(below.as_slice());
+            let path = path.and_then(|path| RelativePath::new(path).ok());
+            let path = path.ok_or_else(|| invalid_name(&entry.path))?;
+            found.push((path, entry.kind == FileEntryKind::Directory));
+        }
+        // What cannot be looked at is not known to be missing.
+        let has = |path: &RelativePath| !matches!(root.stat(path), Ok(None));
+        for (path, _) in mirror::extraneous(&found, has, &mut excluded) {
+            let path = join(to, path.as_bytes()).into();
+            let request = RemoveFile { sandbox_id: self.id.clone(), path };
+            self.remote.sandboxes.remove_file(&self.remote.idempotent(), request).await?;
+            self.copied.deleted += 1;
+        }
+        Ok(())
     }
 
     /// Copies standard input to a file inside while it is read.

@@ -2,6 +2,7 @@
 //! the copy. Only files, directories and links that stay in the tree are copied, without set-id bits
 //! and write permission for others.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -16,8 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::exclude::Exclusions;
 use super::target::{ExtraRights, Target, TargetPath};
 use super::{
-    CopySummary, Transfer, host_failure, invalid_name, join_relative, last_name, not_found,
-    special_file,
+    CopySummary, Options, Transfer, host_failure, invalid_name, join_relative, last_name, mirror,
+    no_directory, not_found, special_file,
 };
 use crate::commands::print::{escaped, print_bytes};
 use crate::problem::Failure;
@@ -34,14 +35,15 @@ impl Transfer<'_> {
         mut self,
         from: Vec<u8>,
         to: &Path,
-        excluded: Exclusions,
+        options: &Options,
     ) -> Result<CopySummary, Failure> {
         let root = self.stat(&from).await?.ok_or_else(|| not_found(&from))?;
         let name = last_name(&from);
         match root.kind {
             FileKind::Directory => {
-                self.receive_tree(&root, Target::find(to, name)?, excluded).await?;
+                self.receive_tree(&root, Target::find(to, name)?, options).await?;
             }
+            FileKind::File if options.delete => return Err(no_directory(root.path.lossy())),
             FileKind::File => {
                 let content = self.read(&root).await?;
                 let target = Target::find(to, name)?;
@@ -58,7 +60,7 @@ impl Transfer<'_> {
         &mut self,
         root: &FileEntry,
         mut target: Target,
-        excluded: Exclusions,
+        options: &Options,
     ) -> Result<(), Failure> {
         let top = target.path();
         let base = top.clone();
@@ -81,7 +83,10 @@ impl Transfer<'_> {
             copied: CopySummary::default(),
             directories: vec![(top, made.extra_rights())],
             base,
-            excluded,
+            excluded: options.exclusions()?,
+            received: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            mirrors: options.delete.then(|| options.exclusions()).transpose()?,
             target,
         };
         let content = streams::pulled(content);
@@ -173,6 +178,12 @@ struct ReceivedTree {
     /// The path of the copied directory below the target's.
     base: TargetPath,
     excluded: Exclusions,
+    /// The paths of the tree below its top, if what it does not have is deleted.
+    received: BTreeSet<RelativePath>,
+    /// Those of them whose content could not be read.
+    unknown: BTreeSet<RelativePath>,
+    /// What is neither copied nor deleted, if what the tree does not have is deleted.
+    mirrors: Option<Exclusions>,
     /// The path of the tree inside, for messages.
     from: String,
     progress: ProgressBar,
@@ -220,29 +231,61 @@ impl ReceivedTree {
                         self.copied.skip_link(&self.inside(&name));
                     }
                 }
-                Some(Record::Skipped { name, reason }) => match reason {
-                    SkipReason::Unreadable => self.copied.skip_unreadable(&self.inside(&name)),
-                    SkipReason::Special => self.copied.skipped += 1,
-                },
+                Some(Record::Skipped { name, reason }) => {
+                    if let (Some(_), Some(path)) =
+                        (&self.mirrors, self.below_base(&self.path(&name)?))
+                    {
+                        self.unknown.insert(path);
+                    }
+                    match reason {
+                        SkipReason::Unreadable => self.copied.skip_unreadable(&self.inside(&name)),
+                        SkipReason::Special => self.copied.skipped += 1,
+                    }
+                }
             }
         }
         self.target.unmark();
+        self.delete_others()?;
         self.leave()?;
         Ok(self.copied)
     }
 
-    /// Whether a path of the target is left out, which is counted.
-    fn is_excluded(&mut self, path: &TargetPath, is_directory: bool) -> bool {
-        let Some(path) = path else { return false };
-        let below = match &self.base {
+    /// Deletes everything below the destination that the tree does not have.
+    fn delete_others(&mut self) -> Result<(), Failure> {
+        let Some(mut excluded) = self.mirrors.take() else { return Ok(()) };
+        let found = self.target.tree(&self.base)?;
+        let is_unknown = |path: &RelativePath| {
+            std::iter::successors(Some(path.clone()), RelativePath::parent)
+                .any(|path| self.unknown.contains(&path))
+        };
+        let has = |path: &RelativePath| self.received.contains(path) || is_unknown(path);
+        for (path, is_directory) in mirror::extraneous(&found, has, &mut excluded) {
+            self.target.remove(&self.base, &path, is_directory)?;
+            self.copied.deleted += 1;
+        }
+        Ok(())
+    }
+
+    /// A path of the target below the copied directory.
+    fn below_base(&self, path: &TargetPath) -> Option<RelativePath> {
+        let path = path.as_ref()?;
+        match &self.base {
             None => Some(path.clone()),
             Some(base) => path
                 .as_bytes()
                 .get(base.as_bytes().len() + 1..)
                 .and_then(|below| RelativePath::new(below).ok()),
-        };
-        let is_excluded = below.is_some_and(|path| self.excluded.excludes(&path, is_directory));
+        }
+    }
+
+    /// Whether a path of the target is left out, which is counted.
+    fn is_excluded(&mut self, path: &TargetPath, is_directory: bool) -> bool {
+        let Some(below) = self.below_base(path) else { return false };
+        let is_excluded = self.excluded.excludes(&below, is_directory);
         self.copied.excluded += u64::from(is_excluded);
+        if self.mirrors.is_some() {
+            self.received.insert(below);
+        }
         is_excluded
     }
 

@@ -15,6 +15,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
 use stockade_core::Code;
 
+use super::mirror::Found;
 use super::{host_failure, join_relative};
 use crate::problem::Failure;
 
@@ -159,6 +160,60 @@ impl Target {
         if let Some(mark) = self.mark.take() {
             // A failure cannot be reported; it only leaves an empty file behind.
             let _ = self.base.remove_file(&mark);
+        }
+    }
+
+    /// Everything below a directory, each directory before its content. No link is followed.
+    pub(super) fn tree(&self, top: &TargetPath) -> Result<Vec<Found>, Failure> {
+        let mut found = Vec::new();
+        let mut waiting: Vec<TargetPath> = vec![None];
+        while let Some(below) = waiting.pop() {
+            let path = self.below(top, &below)?;
+            let opened = match &path {
+                Some(path) => self.base.open_dir(path),
+                None => self.base.reopen(),
+            };
+            let entries = opened.and_then(|dir| dir.entries());
+            for (name, kind) in entries.map_err(|error| self.failure(&path, error))? {
+                let child = join_relative(below.as_ref(), &name);
+                let child = child.map_err(|error| {
+                    host_failure(&self.full_path(&path), &io::Error::other(error))
+                })?;
+                let is_directory = kind == FileKind::Directory;
+                if is_directory {
+                    waiting.push(Some(child.clone()));
+                }
+                found.push((child, is_directory));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a path below a directory.
+    pub(super) fn remove(
+        &self,
+        top: &TargetPath,
+        path: &RelativePath,
+        is_directory: bool,
+    ) -> Result<(), Failure> {
+        let path = self.below(top, &Some(path.clone()))?;
+        let Some(target) = &path else { return Ok(()) };
+        let removed = match is_directory {
+            true => self.base.remove_tree(target),
+            false => self.base.remove_file(target),
+        };
+        removed.map_err(|error| self.failure(&path, error))
+    }
+
+    fn below(&self, top: &TargetPath, path: &TargetPath) -> Result<TargetPath, Failure> {
+        match (top, path) {
+            (None, path) => Ok(path.clone()),
+            (top, None) => Ok(top.clone()),
+            (Some(top), Some(path)) => {
+                let joined = join_relative(Some(top), path.as_bytes());
+                let invalid = |error| host_failure(&self.display_path, &io::Error::other(error));
+                joined.map(Some).map_err(invalid)
+            }
         }
     }
 

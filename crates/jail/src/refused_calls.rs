@@ -1,0 +1,187 @@
+//! Hears which system calls a jail's processes make that the filter refuses, and fails them.
+//!
+//! ```text
+//!   process inside ── a refused call ──► kernel ── its number ──► supervisor
+//!                  ◄── the errno ─────── kernel ◄── the errno ───
+//! ```
+//!
+//! The supervisor only ever answers with an error, and the errno depends on nothing but the
+//! registers that the kernel has copied: it never lets a call continue, and reads no memory of the
+//! process. So nothing that a process changes meanwhile matters. Where nobody holds the listener
+//! any more, the kernel fails these calls with `ENOSYS`.
+
+#[cfg(test)]
+mod live_tests;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::seccomp::{self, Call};
+
+/// How many calls are answered in one turn.
+const BATCH: usize = 64;
+/// How long the supervisor leaves the calls unanswered after a turn with that many: a jail that makes
+/// nothing but refused calls takes little of the time of its supervisor, which is outside of the
+/// jail's limits.
+pub const REST: Duration = Duration::from_millis(5);
+/// No number of a system call that is reported is as high as this one.
+const NUMBERS: usize = 512;
+/// How many bits a word has.
+const WORD: usize = 64;
+
+/// The listener for the refused calls of one jail.
+#[derive(Debug)]
+pub struct CallListener(OwnedFd);
+
+/// A call that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedCall {
+    /// The process that made it, by its id in this process's namespace; 0 if it is not in it.
+    pub process: i32,
+    /// The number of the call.
+    pub number: u32,
+}
+
+/// What a turn has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing more waits.
+    All,
+    /// More may wait: continue after [`REST`].
+    Flood,
+    /// No process is left that could make such a call.
+    Over,
+}
+
+impl CallListener {
+    /// The listener of a jail, as its init has sent it.
+    pub(crate) const fn new(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Answers a bounded number of the calls that wait, and never blocks. Each answer is the errno
+    /// of the filter.
+    pub fn answer(&self, mut refused: impl FnMut(RefusedCall)) -> Heard {
+        for _ in 0..BATCH {
+            match self.is_readable() {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return Heard::All,
+                Ok(None) | Err(_) => return Heard::Over,
+            }
+            match self.answer_next() {
+                Ok(call) => refused(call),
+                // The process was killed or interrupted meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Heard::Over,
+            }
+        }
+        Heard::Flood
+    }
+
+    /// Whether a call waits; `None` once there will be none any more. Receiving blocks when none
+    /// waits, so it must be known before.
+    fn is_readable(&self) -> io::Result<Option<bool>> {
+        let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
+        loop {
+            match poll(&mut waiting, Some(&Timespec::default())) {
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let seen = waiting[0].revents();
+        if seen.contains(PollFlags::IN) {
+            return Ok(Some(true));
+        }
+        let is_over = seen.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+        Ok((!is_over).then_some(false))
+    }
+
+    fn answer_next(&self) -> io::Result<RefusedCall> {
+        // SAFETY: the structure consists of numbers; the kernel wants it to be zero.
+        let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, (&raw mut notification).cast())?;
+        let libc::seccomp_notif { id, pid, data, .. } = notification;
+        let number = data.nr.cast_unsigned();
+        let call = Call { architecture: data.arch, number, arguments: data.args };
+        // SAFETY: the structure consists of numbers.
+        let mut response: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
+        // No flag: the call does not continue.
+        response.id = id;
+        response.error = -seccomp::errno(&call);
+        match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, (&raw mut response).cast()) {
+            // The process no longer waits, but it has made the call.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            sent => sent?,
+        }
+        Ok(RefusedCall { process: pid.cast_signed(), number })
+    }
+
+    fn ioctl(&self, request: libc::Ioctl, argument: *mut libc::c_void) -> io::Result<()> {
+        // SAFETY: the callers pass the structure that belongs to the request, and it outlives the
+        // call.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsFd for CallListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A set of refused calls. Its size does not depend on how many calls there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RefusedCalls([u64; NUMBERS / WORD]);
+
+impl RefusedCalls {
+    /// Adds a call; false if it was in the set already, or has no place in it.
+    pub fn insert(&mut self, call: RefusedCall) -> bool {
+        let number = call.number as usize;
+        let Some(word) = self.0.get_mut(number / WORD) else { return false };
+        let bit = 1 << (number % WORD);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// Whether a call is in the set.
+    pub fn contains(&self, call: RefusedCall) -> bool {
+        let number = call.number as usize;
+        self.0.get(number / WORD).is_some_and(|word| word & 1 << (number % WORD) != 0)
+    }
+
+    /// The names of the calls, in the order of their numbers.
+    pub fn names(&self) -> Vec<&'static str> {
+        let contains = |number: &u32| self.contains(RefusedCall { process: 0, number: *number });
+        (0..).take(NUMBERS).filter(contains).filter_map(seccomp::name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn call(number: u32) -> RefusedCall {
+        RefusedCall { process: 7, number }
+    }
+
+    #[test]
+    fn the_set_has_each_call_once_and_only_calls_with_a_name() {
+        let mut calls = RefusedCalls::default();
+        assert!(calls.names().is_empty());
+        for number in [250, 165, 250, 0, 400, 511, 512, u32::MAX] {
+            calls.insert(call(number));
+        }
+        assert!(!calls.insert(call(250)) && !calls.insert(call(512)));
+        assert!(calls.contains(call(250)) && !calls.contains(call(251)));
+        assert_eq!(calls.names(), ["read", "mount", "keyctl"]);
+    }
+}
