@@ -165,7 +165,13 @@ fn a_volume_is_what_was_given(world: &World, runtime: &str) {
         let refused = create("part", &["--mount", &part]);
         assert!(!refused.status.success(), "{bad}: {refused}");
     }
-    for id in ["writer", ID] {
+    // A cache is not reached by the name of its volume.
+    create("cached", &["--workspace", project, "--cache", "npm"]).succeeds();
+    let names = call(&["volume", "ls", "--all", "-q"]).stdout;
+    let cache = names.lines().find(|name| name.starts_with("cache-npm-")).unwrap();
+    let thief = create("thief", &["-v", &format!("{cache}:/cache")]);
+    assert!(!thief.status.success() && thief.stderr.contains("is a cache"), "{thief}");
+    for id in ["writer", "cached", ID] {
         call(&["kill", id, "--discard"]).succeeds();
     }
 }
