@@ -4,7 +4,9 @@
 mod compile;
 mod dns;
 mod ignore;
+mod image;
 mod index;
+mod layer;
 mod manifest;
 mod opening;
 mod patch;
@@ -32,7 +34,9 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "compile", words: compile::WORDS, run: compile::run },
     Target { name: "dns", words: dns::WORDS, run: dns::run },
     Target { name: "ignore", words: ignore::WORDS, run: ignore::run },
+    Target { name: "image", words: image::WORDS, run: image::run },
     Target { name: "index", words: index::WORDS, run: index::run },
+    Target { name: "layer", words: layer::WORDS, run: layer::run },
     Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
     Target { name: "opening", words: opening::WORDS, run: opening::run },
     Target { name: "patch", words: patch::WORDS, run: patch::run },

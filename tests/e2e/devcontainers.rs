@@ -74,15 +74,33 @@ fn a_sandbox_is_created_from_it(world: &World) {
     describe(
         world,
         "{ \"image\": \"./rootfs\", \"containerEnv\": { \"A\": \"b\" }, \"runArgs\": [\"--pids-limit\", \
-         \"500\"], \"postCreateCommand\": \"echo $A > /workspaces/made\", \"postStartCommand\": \"true\" }",
+         \"500\"], \"postCreateCommand\": \"echo $A > /workspaces/made\", \
+         \"postStartCommand\": \"echo started >> /workspaces/starts\" }",
     );
     let made = call(world, &["create", "--devcontainer", &programs]);
     let id = made.succeeds().stdout.trim().to_owned();
-    assert!(made.stderr.contains("postStartCommand"), "{made}");
     let seen =
         call(world, &["exec", &id, "--", "/bin/sh", "-c", "cat /workspaces/made; echo $A; pwd"]);
     let name = world.project.file_name().unwrap().to_str().unwrap();
     assert_eq!(seen.succeeds().stdout, format!("b\nb\n/workspaces/{name}\n"), "{seen}");
+    // Each start runs the command for it, and no other one.
+    call(world, &["stop", &id]).succeeds();
+    call(world, &["start", &id]).succeeds();
+    let starts = call(world, &["exec", &id, "--", "/bin/cat", "/workspaces/starts"]);
+    assert_eq!(starts.succeeds().stdout, "started\nstarted\n", "{starts}");
+    assert!(!call(world, &["ls"]).succeeds().stdout.contains("started"));
+    call(world, &["kill", &id]).succeeds();
+    describe(
+        world,
+        "{ \"image\": \"./rootfs\", \"postStartCommand\": \"test ! -e /workspaces/bad\" }",
+    );
+    let id =
+        call(world, &["create", "--devcontainer", &programs]).succeeds().stdout.trim().to_owned();
+    call(world, &["exec", &id, "--", "/bin/touch", "/workspaces/bad"]).succeeds();
+    call(world, &["stop", &id]).succeeds();
+    let failed = call(world, &["start", &id]);
+    refused(&failed, "a command of the devcontainer.json failed");
+    call(world, &["exec", &id, "--", "/bin/true"]).succeeds();
     call(world, &["kill", &id]).succeeds();
     describe(world, "{ \"image\": \"./rootfs\", \"postCreateCommand\": \"echo why >&2; exit 3\" }");
     let failed = call(world, &["create", "--devcontainer", &programs]);

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use stockade_test_support::Engine;
 
 use crate::call::{Call, Outcome};
+use crate::container_examples::{self, IMAGE, NODE};
 use crate::daemons::{kill_server, wait_until};
 use crate::harness::{Identity, World};
 
@@ -162,59 +163,67 @@ fn what_cannot_be_is_refused_with_a_remedy(place: &Place<'_>) {
     assert_ne!(far.code(), 0);
 }
 
-/// The first example of Smithers' page, with another child and image.
-fn the_example_with_docker_runs(place: &Place<'_>) {
-    place.engine.docker(&["tag", "t:1", "node:20-alpine"]);
-    place.world.write(
-        "workflows/generate-code.tsx",
-        "/** @jsxImportSource smithers-orchestrator */\n\
-         import { createSmithers, Task } from \"smithers-orchestrator\";\n\
-         const { Workflow, smithers, outputs } = createSmithers({\n\
-           result: {},\n\
-         });\n\
-         export const generateCodeWorkflow = smithers((ctx) => (\n\
-           <Workflow name=\"generate\">\n\
-             <Task id=\"write\" output={outputs.result}>\n\
-               {{ files: [\"a.ts\"], summary: ctx.input.language + \": \" + ctx.input.prompt }}\n\
-             </Task>\n\
-           </Workflow>\n\
-         ));\n\
-         export default generateCodeWorkflow;\n",
+/// The examples of Smithers' page, with an image of the tests' own.
+fn the_examples_with_docker_run(place: &Place<'_>) {
+    let node = place.world.path("node");
+    std::fs::create_dir(&node).unwrap();
+    std::fs::write(node.join("node"), NODE).unwrap();
+    place.engine.docker(&["create", "--name", "with-node", "t:1", "true"]);
+    let program = node.join("node");
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    place.engine.docker(&["cp", program.to_str().unwrap(), "with-node:/bin/node"]);
+    place.engine.docker(&["commit", "with-node", IMAGE]);
+    place.engine.docker(&["rm", "with-node"]);
+    for example in container_examples::write(place.world, "docker", 3000) {
+        let file = example.file.to_str().unwrap();
+        place.call(&["up", file, "--run-id", example.name, "--input", example.input]).succeeds();
+        let run = place.inspect(example.name);
+        assert_eq!(run["run"]["output"], example.output, "{}: {run}", example.name);
+        let selected = run["sandboxes"][0]["config"]["selectedImage"].as_str().unwrap();
+        assert!(selected.starts_with("node:20-alpine@sha256:"), "{run}");
+    }
+    place.engine.docker(&["rmi", IMAGE]);
+}
+
+/// Kills of the client, the server and the keeper in the middle of a creation.
+fn creations_that_are_killed_leave_nothing(place: &Place<'_>) {
+    let data = place.world.data();
+    let runtime = data.join("runtime-docker/runtime/1");
+    let options = ["--runtime", "docker", "--image", "t:1"];
+    crate::killed_creations::leave_nothing(
+        &data,
+        &runtime,
+        |words| place.stockade(words).deadline(120),
+        &options,
     );
-    place.world.write(
-        "code.tsx",
-        "/** @jsxImportSource smithers-orchestrator */\n\
-         import { createSmithers, Sandbox } from \"smithers-orchestrator\";\n\
-         import { generateCodeWorkflow } from \"./workflows/generate-code\";\n\
-         const { Workflow, smithers, outputs } = createSmithers({\n\
-           result: {},\n\
-         });\n\
-         export default smithers((ctx) => (\n\
-           <Workflow name=\"code-gen-sandbox\">\n\
-             <Sandbox\n\
-               id=\"generate\"\n\
-               workflow={generateCodeWorkflow}\n\
-               input={{ prompt: ctx.input.prompt, language: \"typescript\" }}\n\
-               output={outputs.result}\n\
-               runtime=\"docker\"\n\
-               image=\"node:20-alpine\"\n\
-               env={{ NODE_ENV: \"production\", LOG_LEVEL: \"info\" }}\n\
-               memoryLimit=\"1g\"\n\
-               cpuLimit=\"1\"\n\
-               allowNetwork={false}\n\
-               reviewDiffs={true}\n\
-               autoAcceptDiffs={false}\n\
-               timeoutMs={300_000}\n\
-             />\n\
-           </Workflow>\n\
-         ));\n",
-    );
-    let file = place.world.project.join("code.tsx");
-    let words = ["up", file.to_str().unwrap(), "--run-id", "r", "--input", r#"{"prompt":"p"}"#];
-    place.call(&words).succeeds();
-    let run = place.inspect("r");
-    assert_eq!(run["run"]["output"]["summary"], "typescript: p", "{run}");
-    place.engine.docker(&["rmi", "node:20-alpine"]);
+    assert!(runtime.is_dir(), "the test looks at another directory than the runtime has");
+    wait_until("nothing is left in the engine", || {
+        ["container", "volume", "image"].iter().all(|kind| place.objects(kind).is_empty())
+    });
+}
+
+/// What a container cannot have is refused before the engine makes anything.
+fn a_private_base_and_volumes_are_refused(place: &Place<'_>) {
+    for (flags, name) in [
+        (&["--private-base"][..], "privateBase"),
+        (&["--volume", "data:/data"], "volumes"),
+        (&["--cache", "npm"], "caches"),
+    ] {
+        let words = [&["create", "--runtime", "docker", "--image", "t:1"], flags].concat();
+        let refused = place.call(&words);
+        assert_ne!(refused.code(), 0, "{refused}");
+        assert!(refused.stderr.contains("[INVALID_INPUT]"), "{refused}");
+        assert!(refused.stderr.contains(name), "{refused}");
+        assert!(refused.stderr.contains("--runtime native"), "{refused}");
+        assert!(place.objects("container").is_empty());
+    }
+    // A run in a container, which ends with its command.
+    let words = ["run", "--runtime", "docker", "--image", "t:1", "--", "sh", "-c"];
+    let ran = place.call(&[&words[..], &["echo more > b.txt; id -u; exit 5"]].concat());
+    ran.ends_with(5);
+    assert_eq!(ran.stdout, "1000\n", "{ran}");
+    assert!(place.objects("container").is_empty());
 }
 
 /// `command` instead of a workflow, with the variables and a volume of the request.
@@ -244,6 +253,8 @@ tests![
     changes_of_a_workspace_become_a_bundle,
     a_server_that_was_killed_finds_its_containers,
     what_cannot_be_is_refused_with_a_remedy,
-    the_example_with_docker_runs,
+    the_examples_with_docker_run,
+    a_private_base_and_volumes_are_refused,
+    creations_that_are_killed_leave_nothing,
     a_command_replaces_the_child,
 ];

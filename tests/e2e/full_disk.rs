@@ -159,7 +159,32 @@ fn a_run_reports_that_the_disk_is_full(world: &World) {
     }
 }
 
+/// The disk is full in the middle of an image: there is no image of that name, the error names what frees
+/// room, and nothing of it is left after that.
+fn an_image_that_does_not_fit_leaves_nothing(world: &World) {
+    let outcome = on_small_disk(
+        world,
+        64,
+        "mkdir root small; head -c 40M /dev/urandom > root/large; echo fits > small/file
+         tar -cf large.tar -C root .; tar -cf small.tar -C small .
+         stockade image import large.tar large:1 2>&1 && exit 91 || true
+         stockade image ls --json
+         stockade image prune
+         du -sm $STOCKADE_DATA_DIR/images | cut -f 1 | sed 's/^/mebibytes left: /'
+         stockade image import small.tar small:1 && stockade image ls -q | wc -l",
+    );
+    outcome.succeeds();
+    assert!(outcome.stdout.contains("[STORAGE_FULL]"), "{outcome}");
+    assert!(outcome.stdout.contains("stockade image prune"), "{outcome}");
+    assert!(outcome.stdout.contains("\"images\": []"), "{outcome}");
+    let left = outcome.stdout.split("mebibytes left: ").nth(1).unwrap();
+    let left: u32 = left.lines().next().unwrap().trim().parse().unwrap();
+    assert!(left <= 2, "{outcome}");
+    assert!(outcome.stdout.trim_end().ends_with("small:1\n1"), "{outcome}");
+}
+
 as_root_and_as_user![
+    an_image_that_does_not_fit_leaves_nothing,
     a_sandbox_that_fills_the_disk_can_be_killed,
     what_frees_room_needs_none,
     a_sandbox_can_be_ended_without_any_space,

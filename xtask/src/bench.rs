@@ -13,7 +13,7 @@ use stockade_measure::{Goal, Report, Series, Unit};
 use crate::arguments::BenchOptions;
 use crate::programs::release_programs;
 use crate::workspace::Workspace;
-use contenders::{Contender, Skipped};
+use contenders::{BASE, Contender, Skipped};
 
 /// The number of counted rounds, unless another number is given.
 const ROUNDS: usize = 300;
@@ -24,9 +24,6 @@ const WARM_UP_ROUNDS: usize = 10;
 /// How many are started at once in a crowd, and for how many rounds there is one crowd.
 const CROWD: usize = 20;
 const ROUNDS_PER_CROWD: usize = 10;
-
-/// The contender to which ratios refer.
-const BASE: &str = "bwrap";
 
 /// Measures the start of a sandbox and prints the table; false when a contender failed.
 pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {

@@ -62,8 +62,8 @@ pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{
     CacheMount, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction,
-    KillSandbox, ListSandboxes, Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser,
-    SelectedRuntime, VolumeMount,
+    KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox, SandboxList,
+    SandboxUser, SelectedRuntime, VolumeMount,
 };
 pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use secrets::{SecretStatus, SecretValue, SetSecrets};

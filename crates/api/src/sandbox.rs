@@ -24,6 +24,9 @@ pub struct CreateSandbox {
     /// the root of a system, or the name of an image if the runtime has images; the host's own
     /// programs when absent.
     pub image: Option<String>,
+    /// When the image is downloaded, if it is one of a registry.
+    #[serde(skip_serializing_if = "PullPolicy::is_default")]
+    pub pull: PullPolicy,
     /// Whether the system directories come from a copy, so that the sandbox and the host share no
     /// file; the setting of the server when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,6 +35,10 @@ pub struct CreateSandbox {
     pub workspace: Option<Workspace>,
     /// Host files and directories that are bind-mounted.
     pub mounts: Vec<HostMount>,
+    /// Whether the paths of `workspace` and `mounts` must not lead through links when they are
+    /// opened.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exact_paths: bool,
     /// Volumes of the owner that are mounted. Missing ones are created.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeMount>,
@@ -102,6 +109,25 @@ pub struct CreateSandbox {
     pub project: Option<PathBuf>,
 }
 
+/// When an image is downloaded from its registry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PullPolicy {
+    /// If the store does not have it.
+    #[default]
+    Missing,
+    /// Always: what the tag names now, if that is another image.
+    Always,
+    /// Never: one that the store does not have is an error.
+    Never,
+}
+
+impl PullPolicy {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The runtime that a sandbox would get.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,6 +136,9 @@ pub struct SelectedRuntime {
     pub requested_runtime: Option<String>,
     /// The runtime that would hold the sandbox.
     pub runtime: String,
+    /// The image that the request names, with the digest of what the name means now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// A volume of the owner that is mounted.

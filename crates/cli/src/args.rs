@@ -382,6 +382,12 @@ pub struct Run {
     /// resolved by the proxy, so their addresses are not checked
     #[arg(long, value_name = "URL|env")]
     pub upstream_proxy: Option<OsString>,
+    /// The runtime that holds the sandbox: `native`, `bwrap` or `docker` [default: native]
+    #[arg(long, value_name = "NAME")]
+    pub runtime: Option<String>,
+    /// The runtime that is used if that of --runtime is not usable here, or lacks what is requested
+    #[arg(long, value_name = "NAME", requires = "runtime")]
+    pub fallback_runtime: Option<String>,
     /// Time limit of the command, such as 30s, 1h30m or 2d, or `none`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub timeout: Option<OrNone<Duration>>,

@@ -52,6 +52,16 @@ pub(crate) fn complete(
     Ok((spec, Some(RunImage { image, start, notes })))
 }
 
+/// How a process of an image is started.
+///
+/// # Errors
+/// [`Code::ImageInvalid`].
+pub(crate) fn start(image: &Image) -> Result<Start, Problem> {
+    let tree =
+        stockade_image::Tree::open(image).map_err(|error| caused(Code::ImageInvalid, &error))?;
+    image.start(&tree).map_err(|error| caused(Code::ImageInvalid, &error))
+}
+
 /// A note where a name has neither a tag nor a digest.
 pub(crate) fn unpinned_note(name: &str) -> Option<String> {
     let reference: Reference = name.parse().ok()?;

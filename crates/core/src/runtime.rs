@@ -21,6 +21,8 @@ pub enum Capability {
     HostRoot,
     /// An image as the root file system.
     Images,
+    /// System directories of which no file is shared with the host.
+    PrivateBase,
     /// Commands with a terminal.
     Terminal,
     /// Commands of several users.
@@ -161,6 +163,9 @@ const fn docker(capability: Capability) -> Support {
         Capability::AccessRules => {
             Support::No("the engine cannot restrict single paths of a container")
         }
+        Capability::PrivateBase => Support::No(
+            "the files of an image of the engine are shared by all containers that are made of it",
+        ),
         Capability::Volumes => Support::No(
             "an engine cannot show one volume to sandboxes with different owners of files",
         ),
@@ -194,9 +199,10 @@ pub fn comparison() -> String {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::HostRoot,
         Self::Images,
+        Self::PrivateBase,
         Self::Workspace,
         Self::HostMounts,
         Self::Volumes,
@@ -219,6 +225,7 @@ impl Capability {
         match self {
             Self::HostRoot => "host-root",
             Self::Images => "images",
+            Self::PrivateBase => "private-base",
             Self::Terminal => "terminal",
             Self::Users => "users",
             Self::Ports => "ports",
@@ -241,6 +248,9 @@ impl Capability {
     pub const fn summary(self) -> &'static str {
         match self {
             Self::HostRoot => "the host's own programs as root file system, without an image",
+            Self::PrivateBase => {
+                "system directories that share no file with the host (`--private-base`)"
+            }
             Self::Images => "an image as root file system (`--image`)",
             Self::Terminal => "commands with a terminal (`exec -t`)",
             Self::Users => "commands of several users (`exec --user`)",

@@ -27,6 +27,10 @@ pub struct SandboxSpec {
     pub workspace: Option<Workspace>,
     /// Host directories and files that are bind-mounted.
     pub mounts: Vec<HostMount>,
+    /// Whether the paths of the workspace and the mounts must not lead through links when they are
+    /// opened, and nothing else of the host is shown because of them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exact_paths: bool,
     /// Volumes of an owner that are mounted. Missing ones are created.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeMount>,
@@ -37,6 +41,9 @@ pub struct SandboxSpec {
     pub environment: BTreeMap<String, Bytes>,
     /// The default user of commands; the runtime's ordinary user when absent.
     pub user: Option<User>,
+    /// The supplementary groups of the default user; those of an image's user are the image's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<u32>,
     /// The default working directory of commands; the user's home directory when absent.
     #[serde(with = "optional_path")]
     pub working_directory: Option<PathBuf>,

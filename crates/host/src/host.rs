@@ -20,6 +20,7 @@ use stockade_service::{Home, MIGRATIONS, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Workflows as Runs};
 
+use crate::images::{OwnPrograms, Registries};
 use crate::options::{Options, Programs, Realms};
 use crate::settings::Settings;
 
@@ -60,8 +61,12 @@ impl Host {
             Some(settings) => Some(service(&data, settings, &programs, Arc::clone(&store)).await?),
             None => None,
         };
+        let image_programs = service
+            .as_ref()
+            .map(|_| Arc::new(OwnPrograms::new(data.clone(), programs.child.clone())) as _);
         let options = engine::Options {
             executor_id: WORKFLOW_EXECUTOR.to_owned(),
+            image_programs,
             realms: first.unwrap_or_else(|| self::realms(&programs, realms)),
             helper: programs.command,
             child_programs: programs.child,
@@ -158,6 +163,7 @@ async fn service(
     let options = stockade_service::Options {
         home: Some(Home { path: data.to_owned(), owner }),
         egress: Some(programs.egress.clone()),
+        images: Some(Arc::new(Registries::new(data.to_owned()))),
         ..settings.service.clone()
     };
     Service::launch(store, vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker)], options).await

@@ -14,6 +14,7 @@ mod confined;
 mod download;
 mod egress;
 mod host;
+mod images;
 mod in_process;
 mod listener;
 mod options;

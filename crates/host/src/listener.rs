@@ -108,7 +108,7 @@ impl ListenOptions {
     }
 
     /// Whether other hosts reach the address.
-    fn is_public(&self) -> bool {
+    pub(crate) fn is_public(&self) -> bool {
         !self.address().ip().to_canonical().is_loopback()
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::host::Host;
 use crate::listener::ListenOptions;
 use crate::options::Options;
+use crate::settings::Settings;
 use crate::takeover::end_server_on_demand;
 
 /// How often a server checks whether it is still needed.
@@ -56,13 +57,18 @@ pub(crate) fn run(
 }
 
 async fn serve(
-    options: Options,
+    mut options: Options,
     lifetime: Lifetime,
     ready: impl FnOnce(Option<String>),
 ) -> Result<(), Problem> {
     let data = options.data.clone();
     let idle = options.sandboxes.as_ref().map_or(Duration::ZERO, |settings| settings.idle);
     let mut interrupted = signals().map_err(|error| Problem::caused(Code::Io, &error))?;
+    if let Lifetime::UntilStopped(listen) = &lifetime
+        && listen.is_public()
+    {
+        options.sandboxes = options.sandboxes.map(Settings::for_exposed_server);
+    }
     let listener = match &lifetime {
         Lifetime::WhileNeeded => None,
         Lifetime::UntilStopped(listen) => listen.bind().await?.map(|socket| (listen, socket)),

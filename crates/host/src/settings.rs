@@ -1,11 +1,13 @@
 //! The settings of sandboxes from the environment of a server; `stockade serve --help` lists them.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use stockade_core::{Code, Problem};
+use stockade_image::Reference;
 use stockade_service::{Options, Quotas};
 
 /// The settings of sandboxes.
@@ -15,7 +17,8 @@ pub(crate) struct Settings {
     pub(crate) idle: Duration,
     /// The size of the pool of unused sandboxes.
     pub(crate) pool: usize,
-    /// The directories of the host of which a `<Sandbox>` may mount what lies in them, if not all.
+    /// The directories of the host of which a `<Sandbox>` may mount what lies in them, if not all. A
+    /// client with an API key may name no others in any case.
     pub(crate) host_paths: Option<Vec<PathBuf>>,
     /// The options of the service.
     pub(crate) service: Options,
@@ -23,6 +26,8 @@ pub(crate) struct Settings {
 
 /// The variable of [`Settings::host_paths`].
 const HOST_PATHS: &str = "STOCKADE_HOST_PATHS";
+/// The variable of [`Options::registries`].
+const REGISTRIES: &str = "STOCKADE_REGISTRIES";
 /// The default size of the pool.
 const POOL: usize = 64;
 /// The largest size.
@@ -49,10 +54,42 @@ impl Settings {
                 .remedied_by(format!("export STOCKADE_POOL={LARGEST_POOL}")));
         }
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
-        let service = Options { quotas, ..Options::from_environment(text)? };
         let host_paths = variable(HOST_PATHS).as_deref().map(host_paths).transpose()?;
+        let registries = text(REGISTRIES).map(|list| registries(&list)).transpose()?;
+        let service = Options {
+            quotas,
+            host_paths: host_paths.clone().unwrap_or_default(),
+            registries: registries.unwrap_or_default(),
+            ..Options::from_environment(text)?
+        };
         Ok(Self { idle: Duration::from_secs(idle.into()), pool, host_paths, service })
     }
+
+    /// The settings of a server that other hosts reach: nothing of this host is shared unless a
+    /// setting says so.
+    #[must_use]
+    pub(crate) fn for_exposed_server(self) -> Self {
+        let host_paths = Some(self.host_paths.unwrap_or_default());
+        Self { host_paths, service: self.service.for_exposed_server(), ..self }
+    }
+}
+
+/// A list of registries, separated by commas, as they are named in references.
+fn registries(list: &str) -> Result<BTreeSet<String>, Problem> {
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let registry = |name: &str| {
+        let read = format!("{name}/image").parse::<Reference>();
+        // A name without a dot or port would be the first part of a path at the default registry.
+        let named = read.ok().filter(|reference| reference.registry() == name);
+        named.map(|_| name.to_owned()).ok_or_else(|| {
+            Problem::new(
+                Code::InvalidInput,
+                format!("{REGISTRIES} has {name:?}, which names no registry"),
+            )
+            .remedied_by(format!("export {REGISTRIES}=docker.io,ghcr.io"))
+        })
+    };
+    names.map(registry).collect()
 }
 
 /// A list of directories, separated as in `PATH`. An empty one allows nothing.
@@ -97,6 +134,26 @@ mod tests {
         let two = settings(HOST_PATHS, "/a:/b").unwrap().host_paths;
         assert_eq!(two, Some(vec!["/a".into(), "/b".into()]));
         assert!(settings(HOST_PATHS, "/a:b").is_err());
+    }
+
+    #[test]
+    fn registries_are_a_list_of_hosts() {
+        let read = |list| settings(REGISTRIES, list).map(|it| it.service.registries);
+        assert!(settings("", "").unwrap().service.registries.is_empty());
+        let two = ["docker.io".to_owned(), "localhost:5000".to_owned()];
+        assert_eq!(read("docker.io, localhost:5000,").unwrap(), two.into());
+        for bad in ["library", "https://docker.io", "docker.io/library", "*"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_exposed_server_shares_nothing_of_its_host() {
+        let exposed = settings("", "").unwrap().for_exposed_server();
+        assert_eq!(exposed.host_paths, Some(Vec::new()));
+        assert!(exposed.service.private_base && exposed.service.host_paths.is_empty());
+        let allowed = settings(HOST_PATHS, "/a").unwrap().for_exposed_server();
+        assert_eq!(allowed.service.host_paths, allowed.host_paths.unwrap());
     }
 
     #[test]

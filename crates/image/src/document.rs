@@ -448,6 +448,31 @@ mod tests {
     }
 
     #[test]
+    fn documents_have_a_size_and_a_number_of_parts() {
+        let layer = CONFIG.replace("config.v1+json", "layer.v1.tar");
+        let with = |count: usize| {
+            let layers = vec![layer.as_str(); count].join(",");
+            of(&format!(r#"{{"schemaVersion":2,"config":{CONFIG},"layers":[{layers}]}}"#))
+        };
+        assert!(with(MAX_LAYERS).is_ok());
+        assert!(matches!(with(MAX_LAYERS + 1), Err(InvalidDocument::Invalid { .. })));
+        let index = |count: usize| {
+            let manifests = vec![CONFIG; count].join(",");
+            of(&format!(r#"{{"schemaVersion":2,"manifests":[{manifests}]}}"#))
+        };
+        assert!(index(MAX_MANIFESTS).is_ok());
+        assert!(index(MAX_MANIFESTS + 1).is_err());
+        let mut giant = br#"{"schemaVersion":2,"manifests":[]"#.to_vec();
+        giant.resize(usize::try_from(MAX_DOCUMENT_BYTES).unwrap(), b' ');
+        giant.push(b'}');
+        let refused = Document::parse(&giant, None);
+        assert!(matches!(refused, Err(InvalidDocument::TooLarge { .. })), "{refused:?}");
+        let nested = "[".repeat(100_000);
+        let refused = of(&format!(r#"{{"schemaVersion":2,"manifests":{nested}"#));
+        assert!(matches!(refused, Err(InvalidDocument::Json { .. })), "{refused:?}");
+    }
+
+    #[test]
     fn missing_members_of_a_configuration_are_empty() {
         let text = r#"{"os":"linux","architecture":"amd64","config":{"Env":null,"Cmd":null,
             "Volumes":{"/data":{}},"OnBuild":null},"rootfs":{"type":"layers"}}"#;

@@ -119,7 +119,7 @@ pub(crate) fn chain(diff_ids: &[Digest]) -> impl Iterator<Item = Digest> {
 ///
 /// # Errors
 /// All of [`Error`]. What was unpacked before stays, and the caller must remove it.
-pub(crate) fn unpack(
+pub fn unpack(
     blob: impl Read,
     to: &Dir,
     below: &[Dir],

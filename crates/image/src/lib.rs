@@ -33,7 +33,7 @@ pub use document::{
     MAX_DOCUMENT_BYTES, Manifest, MediaType, Process, RootFs,
 };
 pub use export::{Format, export};
-pub use layer::{Error as LayerError, LayerRecord};
+pub use layer::{Error as LayerError, LayerRecord, unpack as unpack_layer};
 pub use limits::Limits;
 pub use platform::{InvalidPlatform, Platform};
 pub use process::{InvalidProcess, Start, User};

@@ -10,6 +10,8 @@ use crate::tree::Tree;
 
 /// The largest file of users or groups that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+/// How many other groups a user has at most.
+const MAX_GROUPS: usize = 64;
 /// The search path where the image has none, as Docker sets it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The signals that have names.
@@ -54,6 +56,8 @@ pub struct User {
     pub user: u32,
     /// The group id.
     pub group: u32,
+    /// The ids of the other groups that list the user, unless the text names a group.
+    pub groups: Vec<u32>,
     /// The name; absent where the image lists no user of that id.
     pub name: Option<String>,
     /// The home directory: `/` where the image lists no user of that id.
@@ -194,10 +198,24 @@ impl Image {
                     .ok_or_else(|| no_such("group", group))?
             }
         };
+        let mut others = Vec::new();
+        if let (None, Some(name)) = (group, found.and_then(|fields| fields.first())) {
+            for fields in listed("/etc/group")? {
+                let has_user =
+                    fields.get(3).is_some_and(|users| users.split(',').any(|user| user == name));
+                let id = fields.get(2).and_then(|id| id.parse::<u32>().ok());
+                if let Some(id) = id.filter(|_| has_user && others.len() < MAX_GROUPS) {
+                    others.push(id);
+                }
+            }
+            others.sort_unstable();
+            others.dedup();
+        }
         let field = |at: usize| found.and_then(|fields| fields.get(at)).cloned();
         Ok(User {
             user: user_id,
             group: group_id,
+            groups: others,
             name: field(0).filter(|name| !name.is_empty()),
             home: field(5).filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
             shell: field(6).unwrap_or_default(),

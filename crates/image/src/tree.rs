@@ -6,8 +6,11 @@ use std::path::Path;
 use stockade_bundle::beneath::{Dir, FileKind};
 
 use crate::layer::Error;
-use crate::layer::merged::{Merged, Parts, clean, path};
+use crate::layer::merged::{Budget, Merged, Parts, clean, path};
 use crate::store::Image;
+
+/// How long one look-up may take.
+const LOOKUP_SECONDS: u64 = 30;
 
 /// The files of an image: its layers, the topmost first.
 #[derive(Debug)]
@@ -25,12 +28,16 @@ impl Tree {
         Ok(Self { layers: layers.collect::<Result<_, _>>()? })
     }
 
+    fn merged(&self) -> Merged<'_> {
+        Merged::new(self.layers.iter().collect(), Budget::new(LOOKUP_SECONDS))
+    }
+
     /// The content of a file; `None` where there is no file.
     ///
     /// # Errors
     /// It cannot be read, or is larger than `limit` bytes.
     pub fn read(&self, at: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
-        let merged = Merged { layers: self.layers.iter().collect() };
+        let merged = self.merged();
         let Some((parts, FileKind::File)) = find(&merged, at)? else { return Ok(None) };
         let (Some(found), Some(at)) = (merged.find(&parts)?, path(&parts)?) else {
             return Ok(None);
@@ -49,7 +56,7 @@ impl Tree {
     /// # Errors
     /// The image cannot be read.
     pub fn is_directory(&self, at: &Path) -> Result<Option<bool>, Error> {
-        let merged = Merged { layers: self.layers.iter().collect() };
+        let merged = self.merged();
         Ok(find(&merged, at)?.map(|(_, kind)| kind == FileKind::Directory))
     }
 }

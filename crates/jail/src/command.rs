@@ -47,6 +47,8 @@ pub(crate) struct Prepared {
     pub(crate) program: Program,
     /// The ids to take on, where they differ from init's.
     pub(crate) become_ids: Option<(u32, u32)>,
+    /// The supplementary groups to take on with them.
+    pub(crate) groups: Vec<Gid>,
     pub(crate) working_directory: CString,
     pub(crate) rlimits: ResourceLimits,
     /// The permission bits that new files do not get.
@@ -263,7 +265,7 @@ fn confine(
     sys::close_on_exec_from(3).map_err(|error| (Step::Descriptors, error))?;
     prepared.rlimits.apply().map_err(|error| (Step::Limits, error))?;
     if let Some((user, group)) = prepared.become_ids {
-        become_ids(user, group).map_err(at(Step::Ids))?;
+        become_ids(user, group, &prepared.groups).map_err(at(Step::Ids))?;
         capabilities::drop_all().map_err(|error| (Step::Capabilities, error))?;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(prepared.umask));
@@ -282,10 +284,10 @@ fn confine(
     Ok(())
 }
 
-/// Takes on the ids of the command's user, without supplementary groups.
-pub(crate) fn become_ids(user: u32, group: u32) -> rustix::io::Result<()> {
+/// Takes on the ids of the command's user, with these supplementary groups and no others.
+pub(crate) fn become_ids(user: u32, group: u32, groups: &[Gid]) -> rustix::io::Result<()> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_groups(groups)?;
     rustix::thread::set_thread_res_gid(group, group, group)?;
     rustix::thread::set_thread_res_uid(user, user, user)
 }

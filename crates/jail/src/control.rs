@@ -98,6 +98,9 @@ pub enum Request {
     End,
 }
 
+/// How many supplementary groups a command may have.
+pub const GROUPS: usize = 64;
+
 /// A command to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execute {
@@ -116,6 +119,8 @@ pub struct Execute {
     pub user: u32,
     /// The group id inside.
     pub group: u32,
+    /// The ids of its supplementary groups, at most [`GROUPS`].
+    pub groups: Vec<u32>,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
     /// The maximal running time.

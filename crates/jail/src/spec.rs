@@ -300,6 +300,8 @@ pub struct Command {
     pub user: u32,
     /// The group id inside.
     pub group: u32,
+    /// The ids of its supplementary groups; a jail without a range of ids can have none.
+    pub groups: Vec<u32>,
     /// The permission bits that new files do not get (`umask(2)`).
     pub umask: u32,
     /// On how many of the caller's processors the command starts. It may choose others; this tells

@@ -280,7 +280,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     };
     shared.ids_mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
-        crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
+        crate::command::become_ids(0, 0, &[]).map_err(|errno| (Step::Ids, errno))?;
     }
     // This process has inherited the caller's umask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));

@@ -78,6 +78,23 @@ impl Users {
         matches!(self, Self::Range)
     }
 
+    /// Refuses supplementary groups that are not possible: a jail with one id has none.
+    ///
+    /// # Errors
+    /// [`Error::OneUser`] and [`Error::UserTooLarge`].
+    pub fn check_groups(self, groups: &[u32]) -> Result<Vec<u32>, Error> {
+        match self {
+            Self::Own(own) if !groups.is_empty() => Err(Error::OneUser(own)),
+            Self::Own(_) => Ok(Vec::new()),
+            Self::Range => {
+                groups
+                    .iter()
+                    .try_for_each(|group| self.check(User { user: 0, group: *group }).map(drop))?;
+                Ok(groups.to_vec())
+            }
+        }
+    }
+
     /// Refuses a user that is not possible.
     ///
     /// # Errors
@@ -150,6 +167,10 @@ mod tests {
         assert_eq!(Users::Range.check(user(65_534, 7)).unwrap(), user(65_534, 7));
         assert!(Users::Range.check(user(65_535, 7)).is_err());
         assert!(Users::Range.check(user(7, 65_535)).is_err());
+        assert_eq!(Users::Range.check_groups(&[4, 27]).unwrap(), [4, 27]);
+        assert!(Users::Range.check_groups(&[65_535]).is_err());
+        assert!(Users::Own(user(7, 7)).check_groups(&[7]).is_err());
+        assert!(Users::Own(user(7, 7)).check_groups(&[]).unwrap().is_empty());
     }
 
     #[test]

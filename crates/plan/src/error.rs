@@ -12,6 +12,9 @@ pub enum Error {
     /// A path of the host is, contains or lies in Stockade's data directory.
     #[error("{} contains Stockade's own data, which must not be visible in a sandbox", .0.display())]
     OwnData(PathBuf),
+    /// A path that must lead through no link leads through one.
+    #[error("{} leads through a link, so it is not the path that was allowed", .0.display())]
+    Link(PathBuf),
     /// The host's root directory would be visible.
     #[error("the host's root directory cannot be mounted in a sandbox")]
     HostRoot,

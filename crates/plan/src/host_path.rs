@@ -24,6 +24,10 @@ use crate::error::Error;
 /// The directory of unpacked images, below the data directory: see [`HostPaths::open_root`].
 pub const IMAGES: &str = "images";
 
+/// The directory of Stockade's own programs for images, below the data directory: see
+/// [`HostPaths::open_to_read`].
+pub const PROGRAMS: &str = "programs";
+
 /// A path of the host that may be visible.
 #[derive(Debug)]
 pub struct HostPath {
@@ -47,6 +51,8 @@ pub struct HostPaths {
     /// The position of the data directory in its file system; unknown where the mount is not
     /// listed, as after a `chroot(2)`.
     location: Option<Location>,
+    /// Whether no path may lead through a link.
+    exact: bool,
 }
 
 /// An open path with its properties.
@@ -66,14 +72,27 @@ impl HostPaths {
         let mounts = MountTable::read()
             .map_err(|source| Error::HostPath { path: mountinfo::PATH.into(), source })?;
         let location = opened.mount_id.and_then(|id| mounts.locate(id, &opened.path.real));
-        Ok(Self { data: opened.path.real, ancestry: opened.ancestry, mounts, location })
+        Ok(Self {
+            data: opened.path.real,
+            ancestry: opened.ancestry,
+            mounts,
+            location,
+            exact: false,
+        })
+    }
+
+    /// The same checks, and from now on no path may lead through a link: the caller has checked
+    /// where the path leads to, and a link that was made since then would lead elsewhere.
+    #[must_use]
+    pub fn exact(self, exact: bool) -> Self {
+        Self { exact, ..self }
     }
 
     /// Opens a path that will be visible, following links.
     ///
     /// # Errors
     /// [`Error::OwnData`] and [`Error::HostRoot`] for paths that are never visible;
-    /// [`Error::HostPath`] for one that cannot be opened.
+    /// [`Error::HostPath`] for one that cannot be opened; [`Error::Link`].
     pub fn open(&self, path: &Path) -> Result<HostPath, Error> {
         let opened = OpenPath::open(path)?;
         if opened.path.real == Path::new("/") {
@@ -82,7 +101,28 @@ impl HostPaths {
         if self.is_own_data(&opened) {
             return Err(Error::OwnData(path.to_owned()));
         }
+        if self.exact && opened.path.real != path {
+            return Err(Error::Link(path.to_owned()));
+        }
         Ok(opened.path)
+    }
+
+    /// Opens a path that will be visible and read-only: as [`HostPaths::open`], but also accepts
+    /// Stockade's own programs in the data directory.
+    ///
+    /// # Errors
+    /// As [`HostPaths::open`].
+    pub(crate) fn open_to_read(&self, path: &Path) -> Result<HostPath, Error> {
+        match path.canonicalize() {
+            Ok(real) if real.parent().is_some_and(|above| above.starts_with(self.programs())) => {
+                Ok(HostPath { tree: open(&real)?, real })
+            }
+            _ => self.open(path),
+        }
+    }
+
+    fn programs(&self) -> PathBuf {
+        self.data.join(PROGRAMS)
     }
 
     /// The data directory, without links.
@@ -244,6 +284,19 @@ mod tests {
     }
 
     #[test]
+    fn an_exact_path_leads_through_no_link() {
+        let (top, paths) = scene();
+        let top = top.path().canonicalize().unwrap();
+        symlink("elsewhere", top.join("link")).unwrap();
+        let paths = paths.exact(true);
+        paths.open(&top.join("elsewhere/below")).unwrap();
+        for bad in ["link", "link/below", "elsewhere/../elsewhere"] {
+            assert!(matches!(paths.open(&top.join(bad)), Err(Error::Link(_))), "{bad}");
+        }
+        assert!(paths.exact(false).open(&top.join("link/below")).is_ok());
+    }
+
+    #[test]
     fn the_root_is_refused_and_what_is_missing_is_an_error() {
         let (top, paths) = scene();
         for root in ["/", "/..", "/usr/..", "/proc/self/root"] {
@@ -253,6 +306,23 @@ mod tests {
         assert!(
             matches!(missing, Error::HostPath { source, .. } if source.kind() == io::ErrorKind::NotFound)
         );
+    }
+
+    #[test]
+    fn the_programs_for_images_may_be_read_and_nothing_else() {
+        let (top, paths) = scene();
+        let build = top.path().join("home/data/programs/build");
+        fs::create_dir_all(build.join("lib")).unwrap();
+        symlink("../../journals", build.join("link")).unwrap();
+        let real = build.canonicalize().unwrap();
+        assert_eq!(paths.open_to_read(&build.join("lib")).unwrap().real, real.join("lib"));
+        let data = top.path().join("home/data");
+        for bad in [build.join("link"), data.join("programs"), data.clone(), data.join("journals")]
+        {
+            let refused = paths.open_to_read(&bad);
+            assert!(matches!(refused, Err(Error::OwnData(_))), "{}", bad.display());
+        }
+        assert!(is_own(&paths, &build.join("lib")));
     }
 
     #[test]

@@ -5,11 +5,18 @@ use std::path::{Path, PathBuf};
 
 use stockade_bundle::data::DataDir;
 use stockade_core::SandboxSpec;
+use stockade_core::sandbox::User;
 use stockade_image::{Digest, Image, Platform, Reference, Store, Tree, store};
-use stockade_jail::{HostTree, Mount};
+use stockade_jail::{HostTree, Mount, Scratch};
 
 use crate::error::Error;
 use crate::host_path::HostPath;
+
+/// The directories of a `<Sandbox>` for its request and its result.
+const REQUEST: &str = "/request";
+const RESULT: &str = "/result";
+/// How large a result may be before it is judged.
+const RESULT_BYTES: u64 = 512 << 20;
 
 /// The layers of an image, open, and what must be made above them.
 #[derive(Debug)]
@@ -32,6 +39,7 @@ pub(crate) fn open(
     name: &str,
     data: &Path,
     spec: &SandboxSpec,
+    own: User,
 ) -> Result<(HostPath, ImageRoot), Error> {
     let missing = || Error::NoImage(name.to_owned());
     let digest: Digest = name.parse().map_err(|_| missing())?;
@@ -50,7 +58,13 @@ pub(crate) fn open(
     };
     let below = layers.map(open).collect::<Result<_, _>>()?;
     let top = HostPath { tree: open(top)?, real: top.clone() };
-    let (directories, has_tmp) = to_make(&image, spec)?;
+    let (mut directories, has_tmp) = to_make(&image, spec)?;
+    // A user of the image other than its root cannot make the directory of a result.
+    if own.user != 0 && spec.mounts.iter().any(|mount| mount.inside == Path::new(REQUEST)) {
+        let User { user, group } = own;
+        let scratch = Scratch { mode: 0o755, size_bytes: RESULT_BYTES, user, group };
+        directories.push((RESULT.into(), Mount::Scratch(scratch)));
+    }
     Ok((top, ImageRoot { below, directories, has_tmp, locks }))
 }
 
@@ -118,21 +132,22 @@ pub fn complete(
     image: &Image,
     one_id: bool,
 ) -> Result<(SandboxSpec, stockade_image::Start), Error> {
-    use stockade_core::sandbox::{Root, User};
+    use stockade_core::sandbox::Root;
     let refused = |error: stockade_image::InvalidProcess| Error::ImageProcess(Box::new(error));
     let tree = Tree::open(image).map_err(|error| refused(error.into()))?;
     let start = image.start(&tree).map_err(refused)?;
     let user = match (&spec.user, &start.user) {
-        (Some(User { user, group }), _) => Some(format!("{user}:{group}")),
-        (None, Some(named)) => Some(format!("{}:{}", named.user, named.group)),
+        (Some(User { user, group }), _) => Some(image.user(&format!("{user}:{group}"), &tree)),
+        (None, Some(named)) => Some(Ok(named.clone())),
         // Nobody else can change the workspace.
         (None, None) if spec.workspace.is_some() => None,
-        (None, None) => Some("0:0".to_owned()),
+        (None, None) => Some(image.user("0", &tree)),
     };
-    let user = user.map(|user| image.user(&user, &tree)).transpose().map_err(refused)?;
+    let user = user.transpose().map_err(refused)?;
     if let Some(user) = &user {
         if spec.user.is_none() && !one_id {
             spec.user = Some(User { user: user.user, group: user.group });
+            spec.groups.clone_from(&user.groups);
         }
         let mut set = |name: &str, value: &str| {
             if !start.environment.contains_key(name) && !value.is_empty() {

@@ -34,7 +34,7 @@ pub mod wipe;
 pub use account::Users;
 pub use authority_files::AuthorityFiles;
 pub use error::{Error, single_user};
-pub use host_path::{HostPath, HostPaths};
+pub use host_path::{HostPath, HostPaths, PROGRAMS};
 pub use isolation::{JailStatus, isolation};
 pub use one_shot::{OneShotInput, View};
 pub use persistent::{LEASE, PersistentInput, TRUSTED_FILE};

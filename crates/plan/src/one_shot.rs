@@ -155,6 +155,7 @@ impl Request {
             working_directory: input.working_directory,
             user: account.user,
             group: account.group,
+            groups: std::mem::take(&mut self.groups),
             umask: input.umask,
             processors: self.processors(),
             not_before: input.not_before,

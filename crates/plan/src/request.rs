@@ -51,6 +51,8 @@ pub struct Request {
     pub(crate) repository: Option<HostPath>,
     /// The sandbox's own user.
     pub(crate) own: User,
+    /// The supplementary groups of that user.
+    pub(crate) groups: Vec<u32>,
     mounts: Vec<(PathBuf, Mount)>,
     /// The locks of the volumes among the mounts.
     locks: Vec<OwnedFd>,
@@ -99,12 +101,12 @@ impl Request {
             || !spec.caches.is_empty()
             || matches!(root, Root::Directory(_) | Root::Image(_));
         // The mount table is read only if there are paths to compare.
-        let paths = if names_host { Some(paths()?) } else { None };
+        let paths = if names_host { Some(paths()?.exact(spec.exact_paths)) } else { None };
         let mut image = None;
         let root = match (root, &paths) {
             (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
             (Root::Image(name), Some(paths)) => {
-                let (top, rest) = image_root::open(name, paths.data(), spec)?;
+                let (top, rest) = image_root::open(name, paths.data(), spec, own)?;
                 image = Some(rest);
                 Some(top)
             }
@@ -123,6 +125,7 @@ impl Request {
             workspace: None,
             repository: None,
             own,
+            groups: users.check_groups(&spec.groups)?,
             mounts: Vec::new(),
             locks: Vec::new(),
             access_mounts: access::access_mounts(&spec.access, own)?,
@@ -134,7 +137,7 @@ impl Request {
             has_range: users.has_range(),
         };
         if let (Some(workspace), Some(paths)) = (&spec.workspace, &paths) {
-            request.open_workspace(workspace, paths)?;
+            request.open_workspace(workspace, paths, !spec.exact_paths)?;
         }
         if let Some(paths) = &paths {
             let sockets = sockets(&spec.mounts);
@@ -156,11 +159,18 @@ impl Request {
         self.own
     }
 
-    fn open_workspace(&mut self, workspace: &Workspace, paths: &HostPaths) -> Result<(), Error> {
+    fn open_workspace(
+        &mut self,
+        workspace: &Workspace,
+        paths: &HostPaths,
+        with_repository: bool,
+    ) -> Result<(), Error> {
         mount_point(&workspace.inside)?;
         let host = paths.open(&workspace.host)?;
-        // A git worktree is useless without the repository that it belongs to.
-        if std::fs::symlink_metadata(host.real.join(".git")).is_ok_and(|file| file.is_file())
+        // A git worktree is useless without the repository that it belongs to. What is written in
+        // the workspace decides where that is.
+        if with_repository
+            && std::fs::symlink_metadata(host.real.join(".git")).is_ok_and(|file| file.is_file())
             && let Ok(project) = Project::open(&host.real, None)
             && let Git::Worktree { common_dir, .. } = &project.git
         {
@@ -187,7 +197,10 @@ impl Request {
         sockets: &[PathBuf],
     ) -> Result<(PathBuf, Mount), Error> {
         mount_point(&mount.inside)?;
-        let host = paths.open(&mount.host)?;
+        let host = match mount.writable {
+            true => paths.open(&mount.host)?,
+            false => paths.open_to_read(&mount.host)?,
+        };
         self.check_in_workspace(&mount.inside)?;
         if !mount.writable {
             return Ok((mount.inside.clone(), self.read_only(host, paths, sockets)?));

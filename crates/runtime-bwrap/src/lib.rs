@@ -55,6 +55,14 @@ impl Runtime for Bwrap {
         self.0.supports(capability).await
     }
 
+    fn has_stored_images(&self) -> bool {
+        self.0.has_stored_images()
+    }
+
+    async fn resolve_image(&self, name: &str) -> Result<String> {
+        self.0.resolve_image(name).await
+    }
+
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
         self.0.create(id, spec).await
     }

@@ -30,11 +30,28 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The image of this name or id.
+    /// The image of this name or id, or of a name with the id of what it meant when it was resolved:
+    /// then the id decides.
     ///
     /// # Errors
     /// [`Error::NoImage`].
     pub(crate) async fn find(engine: &Engine, name: &str) -> Result<Self> {
+        let id = name.rsplit_once('@').map(|(_, id)| id);
+        match (Self::inspect(engine, name).await, id) {
+            (Err(Error::NoImage { .. }), Some(id)) => Self::inspect(engine, id).await,
+            (found, _) => found,
+        }
+    }
+
+    /// A name with the id of what it means now; a name that has a digest, and an id, stay as they are.
+    pub(crate) fn pinned(&self, name: &str) -> String {
+        if self.id.is_empty() || name.contains('@') || self.id.contains(name) {
+            return name.to_owned();
+        }
+        format!("{name}@{}", self.id)
+    }
+
+    async fn inspect(engine: &Engine, name: &str) -> Result<Self> {
         if name.is_empty() || name.chars().any(|one| one.is_control() || one.is_whitespace()) {
             return Err(Error::Invalid(format!("{name:?} is not the name of an image")));
         }
@@ -154,6 +171,16 @@ mod tests {
         assert_eq!(user("7:8"), Ok(Some(User { user: 7, group: 8 })));
         for name in ["node", "node:node", "7", "7:staff", "-1", "4294967296"] {
             assert_eq!(user(name), Err(name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_name_is_pinned_by_the_id_of_the_image() {
+        let id = "sha256:0123456789abcdef";
+        let image = Image { id: id.to_owned(), ..image(ImageConfig::default()) };
+        assert_eq!(image.pinned("node:20"), format!("node:20@{id}"));
+        for whole in [id, "0123456789ab", "node@sha256:ff"] {
+            assert_eq!(image.pinned(whole), whole);
         }
     }
 

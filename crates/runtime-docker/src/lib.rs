@@ -24,3 +24,4 @@ mod seccomp;
 pub use address::{Address, AddressError};
 pub use docker::{Docker, Options};
 pub use engine::DEADLINE;
+pub use programs::{LIBRARIES, Portable};

@@ -1,4 +1,4 @@
-//! Stockade's own programs for a container, in which a workflow executes its child: they run in any image,
+//! Stockade's own programs for a container, or another sandbox with an image, in which a workflow executes its child: they run in any image,
 //! whichever C library it has, because their loader and libraries come with them.
 //!
 //! A copy of the program names another loader (`PT_INTERP` of elf(5)), below [`LIBRARIES`]. The
@@ -16,7 +16,7 @@ use stockade_runtime::{Error, Result};
 use crate::own_file;
 
 /// The directory inside with the loader and the libraries.
-pub(crate) const LIBRARIES: &str = "/opt/stockade/lib";
+pub const LIBRARIES: &str = "/opt/stockade/lib";
 /// The loader inside. Its path must not be longer than the usual one.
 const LOADER: &[u8] = b"/opt/stockade/lib/ld.so\0";
 /// The name of the loader on the host.
@@ -27,7 +27,7 @@ const HEADER_BYTES: usize = 56;
 
 /// The directories of one build.
 #[derive(Debug)]
-pub(crate) struct Portable {
+pub struct Portable {
     directory: PathBuf,
 }
 
@@ -37,7 +37,7 @@ impl Portable {
     ///
     /// # Errors
     /// [`Error::Host`] if they cannot be copied.
-    pub(crate) fn open(directory: &Path, build: &str) -> Result<Self> {
+    pub fn open(directory: &Path, build: &str) -> Result<Self> {
         let own = directory.join(format!("programs-{build}"));
         let failed = |source| Error::Host { path: own.display().to_string(), source };
         let libraries = own.join("lib");
@@ -57,7 +57,7 @@ impl Portable {
     }
 
     /// The directory that is to be mounted at [`LIBRARIES`].
-    pub(crate) fn libraries(&self) -> PathBuf {
+    pub fn libraries(&self) -> PathBuf {
         self.directory.join("lib")
     }
 
@@ -65,7 +65,7 @@ impl Portable {
     ///
     /// # Errors
     /// [`Error::Host`] for a program that cannot be read or copied.
-    pub(crate) fn program(&self, program: &Path) -> Result<PathBuf> {
+    pub fn program(&self, program: &Path) -> Result<PathBuf> {
         let failed = |source| Error::Host { path: program.display().to_string(), source };
         let name = program.file_name().unwrap_or_default();
         let copy = self.directory.join(name);

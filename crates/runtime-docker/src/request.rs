@@ -44,6 +44,15 @@ pub(crate) struct Bind {
     /// Its path inside.
     pub(crate) inside: PathBuf,
     pub(crate) writable: bool,
+    /// The device and inode of what was checked, of a path that somebody else may replace.
+    pub(crate) checked: Option<(u64, u64)>,
+}
+
+impl Bind {
+    /// A bind of a path that only Stockade changes.
+    pub(crate) const fn own(host: PathBuf, inside: PathBuf, writable: bool) -> Self {
+        Self { host, inside, writable, checked: None }
+    }
 }
 
 /// A directory that the image wants to be writable, with the directory that holds its content.
@@ -145,8 +154,8 @@ pub(crate) fn own_binds(
     trusted: Option<PathBuf>,
     resolver: PathBuf,
 ) -> Vec<Bind> {
-    let read_only = |host: PathBuf, inside: PathBuf| Bind { host, inside, writable: false };
-    let writable = |host: PathBuf, inside: PathBuf| Bind { host, inside, writable: true };
+    let read_only = |host: PathBuf, inside: PathBuf| Bind::own(host, inside, false);
+    let writable = |host: PathBuf, inside: PathBuf| Bind::own(host, inside, true);
     let mut binds = vec![
         read_only(control.to_owned(), CONTROL.into()),
         read_only(init.to_owned(), Path::new(CONTROL).join(INIT)),

@@ -251,6 +251,10 @@ impl Runtime for Native {
         })
     }
 
+    fn has_stored_images(&self) -> bool {
+        true
+    }
+
     async fn resolve_image(&self, name: &str) -> Result<String> {
         let (client, name) = (self.0.clone(), name.to_owned());
         files::blocking(move || {

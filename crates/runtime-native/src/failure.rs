@@ -120,7 +120,7 @@ impl From<stockade_plan::Error> for Failure {
     fn from(error: stockade_plan::Error) -> Self {
         use stockade_plan::Error as Plan;
         match error {
-            Plan::OwnData(_) | Plan::HostRoot | Plan::HostSocket { .. } => {
+            Plan::OwnData(_) | Plan::Link(_) | Plan::HostRoot | Plan::HostSocket { .. } => {
                 Self::PathRefused(error.to_string())
             }
             Plan::HostPath { path, source } => {

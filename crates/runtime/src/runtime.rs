@@ -40,6 +40,11 @@ pub trait Runtime: Debug + Send + Sync {
     /// Whether it supports a capability here, or why not.
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported>;
 
+    /// Whether its images are those of the store of the data directory, and not of an engine.
+    fn has_stored_images(&self) -> bool {
+        false
+    }
+
     /// The name of an image with the digest of what it means now, so that it still means the same
     /// later. A runtime whose images are not told apart by digests returns the name as it is.
     ///

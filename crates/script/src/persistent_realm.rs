@@ -87,6 +87,7 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         working_directory: CString::from(c"/"),
         user,
         group,
+        groups: Vec::new(),
         umask: 0o022,
         processors: None,
         not_before: None,

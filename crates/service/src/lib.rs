@@ -21,6 +21,8 @@ mod failure;
 pub mod fireflow;
 mod handoff;
 mod handshake;
+mod host_paths;
+mod images;
 mod inner;
 mod launch;
 mod locks;
@@ -46,6 +48,8 @@ mod text;
 mod tools;
 mod wakers;
 
+pub use host_paths::allowed as allowed_host_path;
+pub use images::ImageSource;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;
 pub use spec::requested_spec;

@@ -1,10 +1,14 @@
 //! The configuration of a service.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_egress_control::Program;
+
+use crate::images::ImageSource;
 
 /// The variable of [`Options::queue_concurrency`] (FireFlow, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
@@ -29,6 +33,12 @@ pub struct Options {
     /// Whether a sandbox whose request does not say so gets its system directories from a copy
     /// instead of from the host's own files ([`Options::for_exposed_server`]).
     pub private_base: bool,
+    /// Where images come from that the store does not have; without it none is downloaded.
+    pub images: Option<Arc<dyn ImageSource>>,
+    /// The registries from which a client with an API key may cause downloads.
+    pub registries: BTreeSet<String>,
+    /// The directories of the host of which a client with an API key may name what lies in them.
+    pub host_paths: Vec<PathBuf>,
     /// How often a watcher checks its sandbox (FireFlow: every 10 s).
     pub watch_interval: Duration,
     /// How long a runtime may take for one change to a sandbox, and how long a change may wait for
@@ -51,6 +61,9 @@ impl Default for Options {
             home: None,
             egress: None,
             private_base: false,
+            images: None,
+            registries: BTreeSet::new(),
+            host_paths: Vec::new(),
             watch_interval: Duration::from_secs(10),
             deadline: Duration::from_secs(5 * 60),
             queue_concurrency: 30,

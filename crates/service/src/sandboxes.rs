@@ -21,6 +21,7 @@ use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
 use crate::failure::store_problem;
+use crate::host_paths;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
@@ -40,10 +41,18 @@ impl Sandboxes for Service {
         create::create(self, caller, request).await
     }
 
-    async fn select_runtime(&self, _: &Caller, request: CreateSandbox) -> Result<SelectedRuntime> {
+    async fn select_runtime(
+        &self,
+        caller: &Caller,
+        mut request: CreateSandbox,
+    ) -> Result<SelectedRuntime> {
+        host_paths::check(caller, &mut request, &self.inner.options)?;
         spec::check(&request)?;
-        let runtime = self.inner.select_runtime(&request).await?.to_owned();
-        Ok(SelectedRuntime { requested_runtime: request.runtime, runtime })
+        let name = self.inner.select_runtime(&request).await?;
+        let runtime = self.inner.runtime(name)?;
+        let image = self.inner.resolve_image(caller, &**runtime, &request).await?;
+        let requested_runtime = request.runtime;
+        Ok(SelectedRuntime { requested_runtime, runtime: name.to_owned(), image })
     }
 
     async fn start(&self, caller: &Caller, request: ById) -> Result<Sandbox> {

@@ -152,6 +152,9 @@ fn required(request: &CreateSandbox) -> Vec<(Capability, &'static str)> {
         (is_host, Capability::HostRoot, MISSING_IMAGE),
         (!is_host && !is_snapshot, Capability::Images, "image"),
         (is_snapshot, Capability::Snapshot, "image"),
+        (request.private_base == Some(true), Capability::PrivateBase, "privateBase"),
+        (!request.volumes.is_empty(), Capability::Volumes, "volumes"),
+        (!request.caches.is_empty(), Capability::Volumes, "caches"),
         (request.workspace.is_some(), Capability::Workspace, "workspace"),
         (!request.mounts.is_empty(), Capability::HostMounts, "mounts"),
         (!request.access_rules.is_empty(), Capability::AccessRules, "accessRules"),
@@ -200,6 +203,8 @@ mod tests {
         assert_eq!(names(&image), [Capability::Images]);
         let restored = CreateSandbox { image: Some("snapshot:s1".to_owned()), ..plain.clone() };
         assert_eq!(names(&restored), [Capability::Snapshot]);
+        let private = CreateSandbox { private_base: Some(true), ..plain.clone() };
+        assert_eq!(names(&private), [Capability::HostRoot, Capability::PrivateBase]);
         let limits = Limits { memory_bytes: Some(1), cpu_millis: Some(1), ..Limits::default() };
         let limited = CreateSandbox { limits, best_effort: [BestEffort::Cpus].into(), ..plain };
         assert_eq!(names(&limited), [Capability::HostRoot, Capability::MemoryLimit]);

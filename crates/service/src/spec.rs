@@ -192,6 +192,7 @@ fn specification(
         private_base: request.private_base == Some(true),
         workspace: request.workspace.clone(),
         mounts: request.mounts.clone(),
+        exact_paths: request.exact_paths,
         volumes: request.volumes.iter().map(|volume| volume.of(owner)).collect(),
         caches,
         environment,
@@ -199,6 +200,8 @@ fn specification(
             let named = request.users.iter().find(|entry| entry.uid == user);
             User { user, group: named.and_then(|entry| entry.gid).unwrap_or(user) }
         }),
+        // Those of an image's user are found where the image is.
+        groups: Vec::new(),
         working_directory: request.working_directory.clone(),
         limits: request.limits,
         best_effort: request.best_effort.clone(),

@@ -32,6 +32,12 @@ pub enum Error {
         /// The reason.
         reason: &'static str,
     },
+    /// A volume is a cache, which only sandboxes of its project use.
+    #[error("the volume {0} is a cache, which is mounted by `--cache` only")]
+    Cache(VolumeName),
+    /// A volume is not the cache that its name says: it is of another project, or no cache.
+    #[error("the volume {0} is not the cache of this name and project")]
+    OtherCache(VolumeName),
     /// The owner has too many volumes.
     #[error("there are {0} volumes already, the maximum")]
     TooMany(usize),

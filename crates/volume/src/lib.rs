@@ -196,6 +196,41 @@ impl Volumes {
         self.read(name, &users::Locks::read())
     }
 
+    /// Refuses a volume that is a cache. Otherwise anyone who may name volumes could change what the
+    /// sandboxes of another project get from its caches.
+    ///
+    /// # Errors
+    /// [`Error::Cache`], and the errors of the file system.
+    pub fn refuse_cache(&self, name: &VolumeName) -> Result<(), Error> {
+        match self.labels(name)?.contains_key(cache::LABEL) {
+            true => Err(Error::Cache(name.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a volume that is not the cache with these labels ([`of_cache`]): the name of a cache may
+    /// look like that of another one with its project.
+    ///
+    /// # Errors
+    /// [`Error::OtherCache`], and the errors of the file system.
+    pub fn require_cache(
+        &self,
+        name: &VolumeName,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let found = self.labels(name)?;
+        let is_same = |label: &str| found.get(label) == labels.get(label);
+        match is_same(cache::LABEL) && is_same(cache::PROJECT_LABEL) {
+            true => Ok(()),
+            false => Err(Error::OtherCache(name.clone())),
+        }
+    }
+
+    fn labels(&self, name: &VolumeName) -> Result<BTreeMap<String, String>, Error> {
+        let volume = self.read(name, &users::Locks::default())?;
+        volume.map(|volume| volume.labels).ok_or_else(|| Error::NotFound(name.clone()))
+    }
+
     /// Removes a volume and its content.
     ///
     /// # Errors

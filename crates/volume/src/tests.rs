@@ -198,3 +198,30 @@ fn a_cache_is_named_after_its_project() {
     mount.project = None;
     assert_eq!(of_cache(&mount).unwrap().0.as_str(), "cache-npm");
 }
+
+#[test]
+fn a_cache_is_reached_by_its_own_name_and_project_only() {
+    let scene = Scene::new();
+    let volumes = &scene.volumes;
+    let cache = |text: &str, project: Option<&str>| CacheMount {
+        owner: owner("u1"),
+        name: name(text),
+        project: project.map(Into::into),
+        inside: None,
+    };
+    let (name, labels) = of_cache(&cache("npm", Some("/trusted"))).unwrap();
+    volumes.create(&name, &labels, false, Time::from_ms(1)).unwrap();
+    volumes.require_cache(&name, &labels).unwrap();
+    assert!(matches!(volumes.refuse_cache(&name), Err(Error::Cache(_))));
+    // A cache outside of any project, with a name that ends like that of the other one.
+    let hash = name.as_str().strip_prefix("cache-npm-").unwrap();
+    let (same, other) = of_cache(&cache(&format!("npm-{hash}"), None)).unwrap();
+    assert_eq!(same, name);
+    assert!(matches!(volumes.require_cache(&same, &other), Err(Error::OtherCache(_))));
+    // A volume that was there before the cache is not used as one.
+    let (planted, labels) = of_cache(&cache("pip", Some("/trusted"))).unwrap();
+    volumes.create(&planted, &Default::default(), false, Time::from_ms(1)).unwrap();
+    volumes.refuse_cache(&planted).unwrap();
+    volumes.create(&planted, &labels, false, Time::from_ms(1)).unwrap();
+    assert!(matches!(volumes.require_cache(&planted, &labels), Err(Error::OtherCache(_))));
+}

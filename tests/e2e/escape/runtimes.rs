@@ -140,6 +140,42 @@ fn the_host_is_out_of_reach(world: &World, runtime: &str) {
     world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
 }
 
+/// A volume: read-only means it, a part is not left through a link, and other sandboxes see what is written.
+fn a_volume_is_what_was_given(world: &World, runtime: &str) {
+    let call = |words: &[&str]| world.stockade(words).finish();
+    let create = |id: &str, flags: &[&str]| {
+        call(&[&["create", "--id", id, "--runtime", runtime], flags].concat())
+    };
+    let writer = create("writer", &["-v", "data:/data"]);
+    if writer.stderr.contains("[UNSUPPORTED]") {
+        skip(&format!("escape::runtimes of {runtime}"), &writer.stderr);
+        return;
+    }
+    writer.succeeds();
+    let script = "mkdir /data/part; echo kept > /data/part/file; ln -s / /data/root; ln -s /etc /data/part/up";
+    call(&["exec", "writer", "--", "sh", "-c", script]).succeeds();
+    let project = world.project.to_str().unwrap();
+    create(ID, &["--workspace", project, "-v", "data:/given:ro"]).succeeds();
+    attack(world, &["make-writable", "/given"]).is_blocked();
+    let write = "echo x > /given/new; rm -rf /given/part; cat /given/part/file";
+    let seen = call(&["exec", ID, "--", "sh", "-c", write]);
+    assert_eq!(seen.stdout, "kept\n", "{seen}");
+    for bad in ["root", "root/etc", "part/up", "../../..", "part/up/passwd"] {
+        let part = format!("type=volume,source=data,target=/part,volume-subpath={bad}");
+        let refused = create("part", &["--mount", &part]);
+        assert!(!refused.status.success(), "{bad}: {refused}");
+    }
+    // A cache is not reached by the name of its volume.
+    create("cached", &["--workspace", project, "--cache", "npm"]).succeeds();
+    let names = call(&["volume", "ls", "--all", "-q"]).stdout;
+    let cache = names.lines().find(|name| name.starts_with("cache-npm-")).unwrap();
+    let thief = create("thief", &["-v", &format!("{cache}:/cache")]);
+    assert!(!thief.status.success() && thief.stderr.contains("is a cache"), "{thief}");
+    for id in ["writer", "cached", ID] {
+        call(&["kill", id, "--discard"]).succeeds();
+    }
+}
+
 /// One module for each runtime, with each test as root and as an ordinary user.
 macro_rules! in_runtimes {
     ($($runtime:ident),+) => {$(
@@ -154,7 +190,15 @@ macro_rules! in_runtimes {
                 super::the_host_is_out_of_reach(world, stringify!($runtime));
             }
 
-            as_root_and_as_user![every_attack_is_blocked, the_host_is_out_of_reach];
+            fn a_volume_is_what_was_given(world: &World) {
+                super::a_volume_is_what_was_given(world, stringify!($runtime));
+            }
+
+            as_root_and_as_user![
+                every_attack_is_blocked,
+                the_host_is_out_of_reach,
+                a_volume_is_what_was_given,
+            ];
         }
     )+};
 }

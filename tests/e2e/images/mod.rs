@@ -1,5 +1,7 @@
 //! Images of the store as roots, with the layouts, users and entrypoints of popular ones.
 
 mod persistent;
+mod popular;
 mod run;
 mod sample;
+mod workflow;

@@ -117,6 +117,7 @@ pub(crate) async fn launch(
     let options = Options {
         realms: Processes::new(vec![server.clone().into(), "__realm".into()]),
         helper: vec![server.clone().into(), "__command".into()],
+        image_programs: None,
         child_programs: vec![
             ("stockade".to_owned(), stockade.to_owned()),
             ("stockade-server".to_owned(), server),

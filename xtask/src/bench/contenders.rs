@@ -15,6 +15,18 @@ pub(super) const RUN: &str = "stockade run";
 /// The same with a copy of the system directories.
 const PRIVATE_BASE: &str = "stockade run --private-base";
 
+/// The contender to which ratios refer.
+pub(super) const BASE: &str = "bwrap";
+/// A sandbox of the library sandlock, and what of its time is the interpreter's.
+const SANDLOCK: &str = "sandlock, with python";
+const INTERPRETER: &str = "python alone";
+const SANDLOCK_RUN: &str = "import sandlock, sys\n\
+    paths = ['/usr', '/lib', '/lib64', '/bin', '/etc']\n\
+    sys.exit(sandlock.Sandbox(fs_readable=paths).run(['/bin/true']).exit_code)";
+const SANDLOCK_IMPORT: &str = "import sandlock";
+/// The variable with the interpreter that has the library.
+const PYTHON: &str = "STOCKADE_BENCH_PYTHON";
+
 /// One command that is started repeatedly.
 #[derive(Debug)]
 pub(super) struct Contender {
@@ -125,7 +137,13 @@ impl Scene {
                 }
             }
         }
-        for (name, peer) in [("bwrap", bwrap()), ("docker run", docker(&options.docker_image))] {
+        let peers = [
+            (BASE, bwrap()),
+            ("docker run", docker(&options.docker_image)),
+            (SANDLOCK, sandlock(SANDLOCK, SANDLOCK_RUN)),
+            (INTERPRETER, sandlock(INTERPRETER, SANDLOCK_IMPORT)),
+        ];
+        for (name, peer) in peers {
             match peer {
                 Ok(contender) => contenders.push(contender),
                 Err(error) => skipped.push(Skipped { name, reason: format!("{error:#}") }),
@@ -184,6 +202,17 @@ fn docker(image: &str) -> anyhow::Result<Contender> {
         .with_context(|| format!("the engine has no image `{image}`"))?;
     let words = ["docker", "run", "--rm", "--network", "none", image, "true"];
     checked(Contender::new("docker run", &words, 10))
+}
+
+/// A library for Python (`pip install sandlock`), which has no program of its own: the time is that of the
+/// interpreter and of one sandbox. The interpreter alone is a contender beside it.
+fn sandlock(name: &'static str, script: &str) -> anyhow::Result<Contender> {
+    let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".to_owned());
+    ensure!(is_installed(&python), "{python} is not installed");
+    let contender = Contender::new(name, &[&python, "-c", script], 5);
+    checked(contender).with_context(|| {
+        format!("`{python} -m pip install sandlock`, or {PYTHON}=/a/venv/bin/python")
+    })
 }
 
 /// The contender, if it runs at all.

@@ -269,9 +269,12 @@ Environment variables, also for a server that starts on demand:
                                 started on demand exits [default: 60]
   STOCKADE_MAX_SANDBOXES        maximum number of sandboxes [default: 1000]
   STOCKADE_MAX_SNAPSHOTS        maximum number of snapshots [default: 1000]
-  STOCKADE_HOST_PATHS           directories that <Sandbox volumes> may mount
-                                from this host, separated by colons [default:
-                                all; empty: none]
+  STOCKADE_HOST_PATHS           directories of this host that <Sandbox volumes>
+                                and API keys may mount, separated by colons
+                                [default: all for the former, if no other host
+                                reaches the server; none for API keys]
+  STOCKADE_REGISTRIES           registries from which API keys may cause
+                                downloads, separated by commas [default: none]
   STOCKADE_POOL                 how many pre-started sandboxes are kept ready
                                 after the first request, at most 512
                                 [default: 64]";

@@ -35,6 +35,9 @@ use crate::problem::Failure;
 /// Runs a command; returns the exit code of the process.
 pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
+        Command::Run(arguments) if sandbox::run_held::runtime(&arguments).is_some() => {
+            sandbox::run_held::run(*arguments).map_err(Failure::for_run)
+        }
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::for_run),
         Command::Bundles(arguments) => Ok(bundles::run(&arguments)?),
         Command::Diff(arguments) if arguments.commits => Ok(commits::diff(&arguments)?),

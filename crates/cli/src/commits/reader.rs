@@ -199,6 +199,7 @@ fn spec(stored: &StoredCommits, script: &str) -> Result<JailSpec, Problem> {
         working_directory: CString::from(c"/"),
         user,
         group,
+        groups: Vec::new(),
         umask: 0o077,
         processors: None,
         not_before: None,

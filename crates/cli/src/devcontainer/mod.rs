@@ -22,7 +22,9 @@ use stockade_bundle::beneath::Dir;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ContentHash;
 use stockade_bundle::project::Project;
+use stockade_core::sandbox::Root;
 use stockade_core::{Code, Problem};
+use stockade_plan::image_root;
 
 use self::lifecycle::COMMANDS;
 use self::properties::{PROPERTIES, Support, asks_for_nothing};
@@ -31,8 +33,10 @@ use crate::args::Run;
 use crate::args::ports::published_port;
 use crate::args::sandbox::Create;
 use crate::args::sandbox_flags::{SandboxFlags, UserArgument};
+use crate::data_dir::{data_path, open_data_dir};
 use crate::profile::{Grants, OutsideMount, check_consent, nearest};
-use crate::request::{Mount, read_mount, read_volume};
+use crate::request::{Mount, read_mount, read_volume, root};
+use crate::{images, registry};
 
 /// The largest list of users of an image.
 const MAX_USERS_BYTES: u64 = 1 << 20;
@@ -347,7 +351,7 @@ impl DevContainer {
         }
         flags.user = flags.user.or(self.flags.user);
         if let (None, Some(user)) = (flags.user, &self.user) {
-            flags.user = Some(self.user_of(user, flags.image.as_deref())?);
+            flags.user = self.user_of(user, flags)?;
         }
         Ok(())
     }
@@ -413,9 +417,10 @@ impl DevContainer {
         Ok((!scripts.is_empty()).then(|| lifecycle::whole(&scripts)))
     }
 
-    /// Whether it has a command that `stockade start` would have to run again.
-    pub(crate) fn has_start_command(&self) -> bool {
-        self.scripts.contains_key("postStartCommand")
+    /// The script that runs each time that a sandbox was started again.
+    pub(crate) fn start_script(&self) -> Option<String> {
+        let script = self.scripts.get("postStartCommand")?;
+        Some(lifecycle::whole(std::slice::from_ref(script)))
     }
 
     fn unsupported(&self, name: &str, why: &str) -> Problem {
@@ -423,10 +428,17 @@ impl DevContainer {
         Problem::new(Code::Unsupported, message).because(why)
     }
 
-    /// The ids of a user by number or name; the image's own list of users says what a name means.
-    fn user_of(&self, user: &str, image: Option<&Path>) -> Result<UserArgument, Problem> {
+    /// The ids of a user by number or name; the image's own list of users says what a name means. `None`
+    /// where the sandboxes of the caller have one id alone, whatever an image names.
+    fn user_of(&self, user: &str, flags: &SandboxFlags) -> Result<Option<UserArgument>, Problem> {
         if let Ok(ids) = user.parse() {
-            return Ok(ids);
+            return Ok(Some(ids));
+        }
+        let image = flags.image.as_deref();
+        if let Some(image) = image
+            && let Root::Image(name) = root(image, Path::new("/"))
+        {
+            return self.user_of_stored(user, &name, flags);
         }
         let listed = image.and_then(users).unwrap_or_default();
         let of_line = |line: &str| {
@@ -440,10 +452,35 @@ impl DevContainer {
         };
         let found = listed.lines().find_map(of_line);
         let root = (user == "root").then_some(UserArgument { user: 0, group: 0 });
-        found.or(root).ok_or_else(|| {
-            let message = format!("{}: the image has no user {user:?}", self.file.display());
-            Problem::new(Code::InvalidInput, message).remedied_by("--user 1000")
-        })
+        found.or(root).map(Some).ok_or_else(|| self.no_user(user))
+    }
+
+    /// The same for an image of the store, which is downloaded where it is missing.
+    fn user_of_stored(
+        &self,
+        user: &str,
+        name: &str,
+        flags: &SandboxFlags,
+    ) -> Result<Option<UserArgument>, Problem> {
+        let data = open_data_dir(&data_path()?)?;
+        registry::ensure_root(&data, flags, Path::new("/"), false)?;
+        let image = image_root::find(name, &data).map_err(|error| images::problem(&error))?;
+        let unread = |_| self.no_user(user);
+        let tree = stockade_image::Tree::open(&image).map_err(unread)?;
+        let found = image.user(user, &tree).map_err(|_| self.no_user(user))?;
+        if !rustix::process::geteuid().is_root() {
+            eprint_line!(
+                "stockade: note: {}: the user {user} has your own id, as all of the image",
+                self.file.display()
+            );
+            return Ok(None);
+        }
+        Ok(Some(UserArgument { user: found.user, group: found.group }))
+    }
+
+    fn no_user(&self, user: &str) -> Problem {
+        let message = format!("{}: the image has no user {user:?}", self.file.display());
+        Problem::new(Code::InvalidInput, message).remedied_by("--user 1000")
     }
 }
 

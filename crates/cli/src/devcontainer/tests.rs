@@ -184,3 +184,125 @@ fn a_link_to_a_file_elsewhere_is_refused() {
     std::os::unix::fs::symlink(scene.project.root.join("../outside"), &directory).unwrap();
     scene.read().unwrap_err();
 }
+
+/// What becomes of a property, by its value in the example.
+#[derive(Debug, PartialEq)]
+enum Effect {
+    /// The sandbox is another one than without it.
+    Honoured,
+    /// It is the same.
+    Ignored,
+    /// The error names it.
+    Refused,
+}
+
+/// Every property of the reference of containers.dev, with a value that asks for something.
+const REFERENCE: [(&str, &str, Effect); 49] = {
+    use Effect::{Honoured, Ignored, Refused};
+    [
+        // General properties.
+        ("$schema", "\"https://example.com/schema.json\"", Ignored),
+        ("name", "\"a name\"", Ignored),
+        ("forwardPorts", "[3000, \"localhost:5432\"]", Honoured),
+        (
+            "portsAttributes",
+            "{ \"3000\": { \"label\": \"web\", \"onAutoForward\": \"notify\" } }",
+            Ignored,
+        ),
+        ("otherPortsAttributes", "{ \"onAutoForward\": \"silent\" }", Ignored),
+        ("containerEnv", "{ \"A\": \"b\" }", Honoured),
+        ("remoteEnv", "{ \"A\": \"b\" }", Honoured),
+        ("remoteUser", "\"vscode\"", Honoured),
+        ("containerUser", "\"vscode\"", Honoured),
+        ("updateRemoteUserUID", "false", Ignored),
+        ("userEnvProbe", "\"loginInteractiveShell\"", Refused),
+        ("overrideCommand", "false", Refused),
+        ("shutdownAction", "\"stopContainer\"", Ignored),
+        ("init", "true", Ignored),
+        ("privileged", "true", Refused),
+        ("capAdd", "[\"SYS_PTRACE\"]", Refused),
+        ("capDrop", "[\"ALL\"]", Refused),
+        ("securityOpt", "[\"seccomp=unconfined\"]", Refused),
+        ("mounts", "[\"type=volume,source=data,target=/data\"]", Honoured),
+        ("features", "{ \"ghcr.io/devcontainers/features/git:1\": {} }", Refused),
+        ("overrideFeatureInstallOrder", "[\"ghcr.io/devcontainers/features/git\"]", Refused),
+        ("customizations", "{ \"vscode\": { \"extensions\": [] } }", Ignored),
+        ("settings", "{ \"a\": 1 }", Ignored),
+        ("extensions", "[\"a.b\"]", Ignored),
+        ("devPort", "1234", Ignored),
+        ("secrets", "{ \"TOKEN\": { \"description\": \"a token\" } }", Ignored),
+        // An image or a Dockerfile.
+        ("image", "\"debian:12\"", Honoured),
+        ("build", "{ \"dockerfile\": \"Dockerfile\", \"context\": \"..\" }", Refused),
+        ("dockerFile", "\"Dockerfile\"", Refused),
+        ("dockerfile", "\"Dockerfile\"", Refused),
+        ("context", "\"..\"", Refused),
+        ("appPort", "[3000]", Refused),
+        ("workspaceMount", "\"source=${localWorkspaceFolder},target=/w,type=bind\"", Honoured),
+        ("workspaceFolder", "\"/workspaces/project/src\"", Honoured),
+        ("runArgs", "[\"--memory\", \"1g\"]", Honoured),
+        ("containerName", "\"mine\"", Refused),
+        ("extends", "\"./other.json\"", Refused),
+        ("workspaceTrust", "\"trusted\"", Refused),
+        // Compose.
+        ("dockerComposeFile", "\"compose.yml\"", Refused),
+        ("service", "\"app\"", Refused),
+        ("runServices", "[\"db\"]", Refused),
+        // The commands of the lifecycle.
+        ("initializeCommand", "\"make\"", Refused),
+        ("onCreateCommand", "\"make\"", Honoured),
+        ("updateContentCommand", "[\"make\", \"all\"]", Honoured),
+        ("postCreateCommand", "{ \"a\": \"make\" }", Honoured),
+        ("postStartCommand", "\"make\"", Honoured),
+        ("postAttachCommand", "\"make\"", Honoured),
+        ("waitFor", "\"onCreateCommand\"", Ignored),
+        // What the host must have: nothing changes where it has that.
+        ("hostRequirements", "{ \"cpus\": 1, \"memory\": \"1mb\", \"storage\": \"1mb\" }", Ignored),
+    ]
+};
+
+#[test]
+fn each_property_of_the_reference_has_an_effect_or_is_refused_by_name() {
+    /// Everything that the file gives to a sandbox.
+    fn given(text: &str) -> Result<String, Problem> {
+        let scene = Scene::new(text);
+        let mut read = scene.read()?;
+        read.content.clear();
+        let top = scene.project.root.parent().unwrap().to_string_lossy().into_owned();
+        Ok(format!("{read:?}").replace(&top, ""))
+    }
+    let without = given("{ \"image\": \"./rootfs\" }").unwrap();
+    let listed: BTreeSet<_> = PROPERTIES.iter().map(|(name, _)| *name).collect();
+    let tried: BTreeSet<_> = REFERENCE.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(listed, tried);
+    for (name, value, expected) in REFERENCE {
+        let first = if name == "image" { "" } else { "\"image\": \"./rootfs\", " };
+        let effect = match given(&format!("{{ {first}\"{name}\": {value} }}")) {
+            Err(problem) => {
+                assert_eq!(problem.code, Code::Unsupported, "{name}");
+                assert!(problem.message.contains(&format!("`{name}`")), "{}", problem.message);
+                Effect::Refused
+            }
+            Ok(given) if given == without => Effect::Ignored,
+            Ok(_) => Effect::Honoured,
+        };
+        assert_eq!(effect, expected, "{name}");
+    }
+    for requirement in ["\"cpus\": 100000", "\"memory\": \"900tb\"", "\"gpu\": true"] {
+        let text =
+            format!("{{ \"image\": \"./rootfs\", \"hostRequirements\": {{ {requirement} }} }}");
+        let problem = given(&text).unwrap_err();
+        assert!(problem.message.contains("hostRequirements"), "{}", problem.message);
+    }
+}
+
+#[test]
+fn the_command_of_a_start_is_a_script_of_its_own() {
+    let scene = Scene::new(
+        "{ \"image\": \"./rootfs\", \"postCreateCommand\": \"one\", \"postStartCommand\": \"two\" }",
+    );
+    let script = scene.read().unwrap().start_script().unwrap();
+    assert!(script.contains("two") && !script.contains("one"), "{script}");
+    let none = Scene::new("{ \"image\": \"./rootfs\", \"postCreateCommand\": \"one\" }");
+    assert_eq!(none.read().unwrap().start_script(), None);
+}

@@ -46,7 +46,7 @@ pub(super) fn plan_problem(error: &stockade_plan::Error) -> Problem {
 fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
     use stockade_plan::Error;
     match error {
-        Error::OwnData(_) | Error::HostRoot => caused(Code::PathRefused, error),
+        Error::OwnData(_) | Error::Link(_) | Error::HostRoot => caused(Code::PathRefused, error),
         Error::HostSocket { socket, .. } => caused(Code::PathRefused, error).remedied_by(format!(
             "mount the directory with `:ro`, or the socket by its own name too: --mount {0}:{0}",
             socket.display()
@@ -77,6 +77,9 @@ pub(crate) fn volume_problem(error: &stockade_volume::Error) -> Problem {
         Error::NotFound(_) => caused(Code::NotFound, error).remedied_by("stockade volume ls"),
         Error::InUse { .. } => caused(Code::Busy, error),
         Error::SubPath { .. } | Error::Name(_) => caused(Code::InvalidInput, error),
+        Error::Cache(_) => caused(Code::InvalidInput, error).remedied_by("stockade cache ls"),
+        Error::OtherCache(name) => caused(Code::InvalidInput, error)
+            .remedied_by(format!("choose another name, or: stockade volume rm {name}")),
         Error::TooMany(_) => {
             caused(Code::QuotaExceeded, error).remedied_by("stockade volume prune --all")
         }

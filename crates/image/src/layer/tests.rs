@@ -11,8 +11,14 @@ use tar::{EntryType, Header};
 use super::*;
 use crate::testing::{Layer, gzip};
 
-const LIMITS: Limits =
-    Limits { blob_bytes: 1 << 30, layer_bytes: 1 << 20, layer_entries: 200, ratio: 200 };
+const LIMITS: Limits = Limits {
+    blob_bytes: 1 << 30,
+    layer_bytes: 1 << 20,
+    image_bytes: 1 << 20,
+    layer_seconds: 60,
+    layer_entries: 200,
+    ratio: 200,
+};
 
 /// Directories with something outside that must not change.
 struct Stage {

@@ -13,7 +13,7 @@ use stockade_bundle::beneath::{Dir, FileKind, Stat, Timestamp};
 use tar::EntryType;
 
 use super::entries::{Entries, Entry};
-use super::merged::{Found, Merged, OPAQUE, Parts, clean, path, printable};
+use super::merged::{Budget, Found, Merged, OPAQUE, Parts, clean, path, printable};
 use super::{Error, LayerRecord};
 use crate::limits::Limits;
 
@@ -42,7 +42,7 @@ pub(super) fn unpack(
     layers.extend(below);
     let mut unpacking = Unpacking {
         to,
-        merged: Merged { layers },
+        merged: Merged::new(layers, Budget::new(limits.layer_seconds)),
         limits,
         keep_owners,
         record: LayerRecord { has_owners: keep_owners, ..LayerRecord::default() },
@@ -83,6 +83,7 @@ struct Unpacking<'a> {
 impl<'a> Unpacking<'a> {
     fn entry<R: Read>(&mut self, entry: &Entry, entries: &mut Entries<R>) -> Result<(), Error> {
         self.record.entries += 1;
+        self.merged.budget().step()?;
         if self.record.entries > self.limits.layer_entries {
             return Err(Error::Limit { limit: "entries", value: self.limits.layer_entries });
         }
@@ -341,6 +342,7 @@ impl<'a> Unpacking<'a> {
             names.extend(layer.entries()?.into_iter().map(|(name, _)| name));
         }
         for name in names {
+            self.merged.budget().step()?;
             let parts = [name];
             let Some(at) = path(&parts)? else { continue };
             match self.to.stat(&at)?.map(|stat| stat.kind) {

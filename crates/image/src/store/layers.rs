@@ -15,6 +15,7 @@ use super::{Error, Image, LAYERS, Store, UNFINISHED, io_error, relative};
 use crate::digest::Digest;
 use crate::document::{Configuration, Descriptor, Document, InvalidDocument, Manifest};
 use crate::layer::{self, LayerRecord};
+use crate::limits::Limits;
 
 /// The directory of the content of a layer, in the layer's directory.
 const CONTENT: &str = "root";
@@ -105,13 +106,17 @@ impl Store {
         }
         // The topmost first.
         let mut below: Vec<Dir> = Vec::new();
+        let mut left = self.limits.image_bytes;
         for ((blob, diff_id), name) in
             manifest.layers.iter().zip(diff_ids).zip(layer::chain(diff_ids))
         {
             let name = relative(name.hex())?;
             if self.layers.stat(&name)?.is_none() {
-                self.unpack_layer(blob, diff_id, &name, &below)?;
+                let layer_bytes = self.limits.layer_bytes.min(left);
+                let limits = Limits { layer_bytes, ..self.limits };
+                self.unpack_layer(blob, diff_id, (&name, &below), &limits)?;
             }
+            left = left.saturating_sub(self.layer_record(&name)?.map_or(0, |record| record.bytes));
             let content = name
                 .join(CONTENT.as_bytes())
                 .map_err(|_| io_error("name a layer")(std::io::ErrorKind::InvalidInput.into()))?;
@@ -125,8 +130,8 @@ impl Store {
         &self,
         blob: &Descriptor,
         diff_id: &Digest,
-        name: &RelativePath,
-        below: &[Dir],
+        (name, below): (&RelativePath, &[Dir]),
+        limits: &Limits,
     ) -> Result<(), Error> {
         let file =
             self.open_blob(&blob.digest)?.ok_or_else(|| Error::MissingBlob(blob.digest.clone()))?;
@@ -136,7 +141,7 @@ impl Store {
             directory.mkdir(&content, 0o755)?;
             let to = directory.open_dir(&content)?;
             let keep_owners = rustix::process::geteuid().is_root();
-            let record = layer::unpack(file, &to, below, Some(diff_id), &self.limits, keep_owners)
+            let record = layer::unpack(file, &to, below, Some(diff_id), limits, keep_owners)
                 .map_err(|source| Error::Layer { digest: blob.digest.clone(), source })?;
             write_record(&directory, &record)?;
             self.layers.sync_file_system()?;

@@ -210,3 +210,42 @@ fn several_can_add_the_same_image_at_once() {
     assert_eq!(scene.store().list().unwrap().len(), 4);
     assert_eq!(scene.names("layers").len(), 2);
 }
+
+#[test]
+fn the_layers_of_an_image_are_bounded_together() {
+    let scene = Scene::new();
+    let data = DataDir::open(&scene.path().join("data")).unwrap();
+    let limits = Limits { image_bytes: 2500, ..Limits::default() };
+    let store = Store::with_limits(&data, limits).unwrap();
+    let layer = |name: &str| Layer::new().file(name, [7; 1000]).done();
+    let two = parts(&[layer("a"), layer("b")], Process::default());
+    add(&store, "two", &two).unwrap();
+    // Layers that are there already count too.
+    let three = parts(&[layer("a"), layer("b"), layer("c")], Process::default());
+    let refused = add(&store, "three", &three).unwrap_err();
+    let limit = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(limit.contains("`bytes`: 500"), "{limit}");
+    assert_eq!(store.list().unwrap().len(), 1);
+    assert_eq!(scene.names("layers").len(), 2);
+}
+
+#[test]
+fn a_user_has_the_groups_that_list_it_unless_a_group_is_named() {
+    let scene = Scene::new();
+    let store = scene.store();
+    let layer = Layer::new()
+        .file("etc/passwd", "root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:\n")
+        .file(
+            "etc/group",
+            "root:x:0:\nnode:x:1000:\nvideo:x:44:other,node\naudio:x:29:node\nbad:x:y:node\n\
+             again:x:29:node\nnodes:x:50:nodes\n",
+        )
+        .done();
+    let image = add(&store, "app", &parts(&[layer], Process::default())).unwrap();
+    let tree = crate::Tree::open(&image).unwrap();
+    let groups = |text: &str| image.user(text, &tree).unwrap().groups;
+    assert_eq!(groups("node"), [29, 44]);
+    assert_eq!(groups("1000"), [29, 44]);
+    assert!(groups("node:node").is_empty() && groups("node:44").is_empty());
+    assert!(groups("root").is_empty() && groups("7").is_empty());
+}

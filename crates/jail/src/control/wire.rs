@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Cause, Execute, KEY_BYTES, Progress, Record, Report, Request, Target};
+use super::{Cause, Execute, GROUPS, KEY_BYTES, Progress, Record, Report, Request, Target};
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
@@ -53,6 +53,14 @@ impl Writer {
         self = self.word(length);
         self.0.extend_from_slice(value);
         self
+    }
+
+    /// Groups, if there are any: then the message has another tag.
+    fn groups(mut self, groups: &[u32]) -> Self {
+        if !groups.is_empty() {
+            self = self.word(u32::try_from(groups.len()).unwrap_or(u32::MAX));
+        }
+        groups.iter().fold(self, |writer, group| writer.word(*group))
     }
 
     fn list(mut self, values: &[Vec<u8>]) -> Self {
@@ -148,7 +156,10 @@ impl Request {
         let writer = match self {
             Self::Execute(execute) => {
                 let Execute { arguments, environment, key, .. } = &**execute;
-                if key.len() > KEY_BYTES || arguments.len().max(environment.len()) > MAX_STRINGS {
+                if key.len() > KEY_BYTES
+                    || arguments.len().max(environment.len()) > MAX_STRINGS
+                    || execute.groups.len() > GROUPS
+                {
                     return None;
                 }
                 let words = || arguments.iter().chain(environment);
@@ -156,7 +167,10 @@ impl Request {
                 // erased.
                 let length = words().map(|word| word.len() + 4).sum::<usize>() + OVERHEAD_BYTES;
                 let length = length + key.len() + execute.working_directory.len();
-                Writer::with_capacity(length, b'X')
+                let length = length + 4 * execute.groups.len();
+                // An init of an earlier version has started no command with groups.
+                let tag = if execute.groups.is_empty() { b'X' } else { b'Y' };
+                Writer::with_capacity(length, tag)
                     .long(execute.number)
                     .bytes(key)
                     .list(arguments)
@@ -168,6 +182,7 @@ impl Request {
                         writer.word(u32::from(rows) << 16 | u32::from(columns))
                     })
                     .option(execute.timeout, Writer::duration)
+                    .groups(&execute.groups)
             }
             Self::Signal { number, signal } => Writer::tagged(b'S').long(*number).signed(*signal),
             Self::Kill { number } => Writer::tagged(b'K').long(*number),
@@ -195,7 +210,7 @@ impl Request {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.byte()? {
-            b'X' => Self::Execute(Box::new(Execute {
+            tag @ (b'X' | b'Y') => Self::Execute(Box::new(Execute {
                 number: reader.long()?,
                 key: reader.bytes().filter(|key| key.len() <= KEY_BYTES)?,
                 arguments: reader.list().filter(|arguments| !arguments.is_empty())?,
@@ -211,6 +226,7 @@ impl Request {
                     })
                 })?,
                 timeout: reader.option(Reader::duration)?,
+                groups: if tag == b'Y' { reader.groups()? } else { Vec::new() },
             })),
             b'S' => Self::Signal { number: reader.long()?, signal: reader.signed()? },
             b'K' => Self::Kill { number: reader.long()? },
@@ -343,6 +359,13 @@ impl Writer {
 }
 
 impl Reader<'_> {
+    /// Groups, of which there is at least one.
+    fn groups(&mut self) -> Option<Vec<u32>> {
+        let count =
+            usize::try_from(self.word()?).ok().filter(|count| (1..=GROUPS).contains(count))?;
+        (0..count).map(|_| self.word()).collect()
+    }
+
     fn cause(&mut self) -> Option<Option<Cause>> {
         match self.byte()? {
             0 => Some(None),
@@ -367,14 +390,17 @@ mod tests {
             working_directory: b"/work".to_vec(),
             user: 1000,
             group: 1001,
+            groups: Vec::new(),
             terminal: Some(WindowSize { rows: 24, columns: 65_535 }),
             timeout: Some(Duration::from_millis(1500)),
         };
         let plain = Execute { terminal: None, timeout: None, ..execute.clone() };
+        let grouped = Execute { groups: vec![4, 65_534], ..execute.clone() };
         let connect = |target| Request::Connect { number: 3, target, user: 1000, group: 1000 };
         vec![
             Request::Execute(Box::new(execute)),
             Request::Execute(Box::new(plain)),
+            Request::Execute(Box::new(grouped)),
             Request::Signal { number: 7, signal: 15 },
             Request::Kill { number: 7 },
             Request::CloseInput { number: 7 },
@@ -484,6 +510,7 @@ mod tests {
             working_directory: b"/".to_vec(),
             user: 0,
             group: 0,
+            groups: Vec::new(),
             terminal: None,
             timeout: None,
         };

@@ -60,6 +60,14 @@ impl Users {
         }
     }
 
+    /// Whether a command may have these supplementary groups.
+    fn allow_groups(self, groups: &[u32]) -> bool {
+        match self {
+            Self::Own(..) => groups.is_empty(),
+            Self::Below(init) => groups.iter().all(|group| *group < init),
+        }
+    }
+
     /// The ids to take on, where they differ from init's own.
     fn change_to(self, user: u32, group: u32) -> Option<(u32, u32)> {
         matches!(self, Self::Below(_)).then_some((user, group))

@@ -161,6 +161,7 @@ fn start_command(
     let prepared = Prepared {
         program: Program::new(&command.payload, &command.environment),
         become_ids: None,
+        groups: Vec::new(),
         working_directory: command.working_directory.clone(),
         rlimits,
         umask: command.umask,

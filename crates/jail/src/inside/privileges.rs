@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::Gid;
+
 use super::bind_to_supervisor;
 use super::filesystem::Files;
 use super::identity::wait_for_go;
@@ -80,6 +82,12 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<Option<Own
     let dropped = match (&spec.task, spec.identity.range()) {
         (Task::Once { command, .. }, Some(_)) => {
             // The command's own ids are enough for init to end it.
+            let groups: Vec<_> = command.groups.iter().copied().map(Gid::from_raw).collect();
+            if !groups.is_empty() {
+                rustix::thread::set_thread_groups(&groups)
+                    .map_err(std::io::Error::from)
+                    .at(Wall::User, words("take on the groups of the command's user"))?;
+            }
             sys::become_ids(command.user, command.group, false)
                 .at(Wall::User, words("switch to the command's ids"))?;
             capabilities::drop_all()

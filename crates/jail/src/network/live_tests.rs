@@ -27,6 +27,7 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
         working_directory: c"/".to_owned(),
         user,
         group,
+        groups: Vec::new(),
         umask: 0o022,
         processors: None,
         not_before: None,

@@ -49,6 +49,7 @@ impl OpenVolumes {
 
     fn volume(&mut self, mount: &VolumeMount, data: &DataDir) -> Result<(), Error> {
         let volumes = open_or_create(data, &mount.owner, &mount.name, &Default::default())?;
+        volumes.refuse_cache(&mount.name)?;
         let mounted = volumes.mount(&mount.name, mount.sub_path.as_deref())?;
         self.add(mount.inside.clone(), mounted, mount.writable);
         Ok(())
@@ -57,6 +58,7 @@ impl OpenVolumes {
     fn cache(&mut self, cache: &CacheMount, own: User, data: &DataDir) -> Result<(), Error> {
         let (name, labels) = of_cache(cache)?;
         let volumes = open_or_create(data, &cache.owner, &name, &labels)?;
+        volumes.require_cache(&name, &labels)?;
         let Some(tool) = cache.tool() else {
             let inside =
                 cache.inside.clone().ok_or_else(|| Error::UnknownCache(cache.name.clone()))?;

@@ -176,7 +176,10 @@ impl Docker {
         if !spec.access.is_empty() {
             lacks(Capability::AccessRules)?;
         }
-        if !spec.volumes.is_empty() {
+        if spec.private_base {
+            lacks(Capability::PrivateBase)?;
+        }
+        if !spec.volumes.is_empty() || !spec.caches.is_empty() {
             lacks(Capability::Volumes)?;
         }
         if spec.network.is_some() && !rustix::process::geteuid().is_root() {
@@ -236,7 +239,8 @@ impl Docker {
 
     /// Checks every path of the host that the request names, by the rules of all runtimes.
     fn host_binds(&self, spec: &SandboxSpec, user: User, opened: &Opened) -> Result<Vec<Bind>> {
-        let paths = || HostPaths::new(&self.0.options.data);
+        let paths =
+            || HostPaths::new(&self.0.options.data).map(|paths| paths.exact(spec.exact_paths));
         let users = match rustix::process::geteuid().is_root() {
             true => Users::Range,
             false => Users::Own(user),
@@ -249,9 +253,16 @@ impl Docker {
         let mut portable = None;
         let mut binds = Vec::new();
         for mount in &spec.mounts {
-            let real = paths().and_then(|paths| paths.open(&mount.host)).map_err(invalid)?.real;
+            let found = paths().and_then(|paths| paths.open(&mount.host)).map_err(invalid)?;
+            let failed = |errno: Errno| Error::Host {
+                path: mount.host.display().to_string(),
+                source: errno.into(),
+            };
+            let checked = rustix::fs::fstat(&found.tree.file).map_err(failed)?;
+            let real = found.real;
             let (inside, writable) = (mount.inside.clone(), mount.writable);
-            let host = if own_programs.contains(&real) && !writable {
+            let is_program = own_programs.contains(&real) && !writable;
+            let host = if is_program {
                 let copies = match portable.take() {
                     Some(copies) => copies,
                     None => Portable::open(&opened.directory, &opened.owner.build)?,
@@ -260,13 +271,10 @@ impl Docker {
             } else {
                 real
             };
-            binds.push(Bind { host, inside, writable });
+            let checked = (!is_program).then_some((checked.st_dev, checked.st_ino));
+            binds.push(Bind { host, inside, writable, checked });
         }
-        binds.extend(portable.map(|copies| Bind {
-            host: copies.libraries(),
-            inside: LIBRARIES.into(),
-            writable: false,
-        }));
+        binds.extend(portable.map(|copies| Bind::own(copies.libraries(), LIBRARIES.into(), false)));
         Ok(binds)
     }
 
@@ -299,9 +307,13 @@ fn check_binds(process: i32, binds: &[Bind]) -> Result<()> {
     for bind in binds {
         let inside = bind.inside.strip_prefix("/").unwrap_or(&bind.inside);
         let there = rustix::fs::lstat(root.join(inside));
-        let here = rustix::fs::lstat(&bind.host);
-        let same = matches!((&there, &here), (Ok(there), Ok(here))
-            if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino));
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        // A path that was replaced may lead to the same wrong file again.
+        let here = match bind.checked {
+            Some(checked) => Ok(checked),
+            None => rustix::fs::lstat(&bind.host).map(identity),
+        };
+        let same = there.map(identity) == here;
         if !same {
             let path = bind.host.display();
             return Err(Error::PathRefused(format!("{path} was replaced while it was mounted")));
@@ -346,7 +358,7 @@ fn body(
     // A `<Sandbox>` gets its request in a mount, and leaves its result beside it.
     if binds.iter().any(|bind| bind.inside == Path::new(REQUEST)) {
         let host = staged.directory("result", user, 0o755)?;
-        all.push(Bind { host, inside: RESULT.into(), writable: true });
+        all.push(Bind::own(host, RESULT.into(), true));
     }
     all.extend(binds.iter().cloned());
     let socket = StagedContainer::socket();

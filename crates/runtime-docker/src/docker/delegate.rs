@@ -58,6 +58,11 @@ impl Runtime for Docker {
         }
     }
 
+    async fn resolve_image(&self, name: &str) -> Result<String> {
+        let image = Image::find(self.engine()?, name).await?;
+        Ok(image.pinned(name))
+    }
+
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
         self.create_sandbox(id, spec).await
     }

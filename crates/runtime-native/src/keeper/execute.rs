@@ -102,6 +102,7 @@ impl Sandbox {
             working_directory: self.directory_inside(context, user, head.working_directory),
             user: user.user,
             group: user.group,
+            groups: self.groups_of_command(context, user),
             terminal: head
                 .terminal
                 .map(|size| WindowSize { rows: size.rows, columns: size.columns }),
@@ -145,6 +146,16 @@ impl Sandbox {
             ),
             remedy: Some("create another sandbox with that user".to_owned()),
         })
+    }
+
+    /// The supplementary groups of a command: those of the sandbox's own user. Bubblewrap and a
+    /// container have one group only.
+    fn groups_of_command(&self, context: &Context, user: User) -> Vec<u32> {
+        let has_one = self.record.is_container || context.launcher == Launcher::Bubblewrap;
+        if has_one || user != self.record.user {
+            return Vec::new();
+        }
+        self.record.spec.groups.clone()
     }
 
     /// Refuses an input when the inputs of running commands take too much memory: a detached

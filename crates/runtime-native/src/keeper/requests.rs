@@ -311,10 +311,13 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         private_base,
         workspace,
         mounts,
+        // It says something about the workspace and the mounts only.
+        exact_paths: _,
         volumes,
         caches,
         environment: _,
         user,
+        groups,
         working_directory: _,
         limits,
         best_effort: _,
@@ -336,6 +339,7 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         && access.is_empty()
         && network.is_none()
         && user.is_none_or(|user| user == users.ordinary())
+        && groups.is_empty()
         && unlimited.or(limits.disk_bytes).or(limits.shm_bytes).is_none()
 }
 
@@ -394,6 +398,7 @@ mod tests {
         assert!(!with(&|spec| spec.caches = vec![cache.clone()]));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
         assert!(!with(&|spec| spec.private_base = true));
+        assert!(!with(&|spec| spec.groups = vec![4]));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));
         assert!(!with(&|spec| spec.network = Some(Policy::default())));

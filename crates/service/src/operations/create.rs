@@ -7,6 +7,7 @@ use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::view::coarse_now;
 use stockade_core::access::Rules;
 use stockade_core::event::{Created, Payload};
+use stockade_core::runtime::{Capability, RuntimeName, Support};
 use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 use stockade_review::Bundles;
@@ -17,6 +18,7 @@ use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
 use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
+use crate::host_paths;
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
@@ -37,6 +39,7 @@ pub(crate) async fn create(
     let workflow = operation::workflow_id(caller)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
     super::snapshot::inherit_base(service, caller, &mut request).await?;
+    host_paths::check(caller, &mut request, &service.inner.options)?;
     spec::check(&request)?;
     let has_proxy = request.network.as_ref().is_some_and(|net| net.upstream_proxy.is_some());
     if has_proxy && !caller.owner.is_user() {
@@ -62,12 +65,11 @@ pub(crate) async fn create(
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;
     }
-    if let Some(name) = spec::image_name(&row.request)
-        && !operation::is_known(&service.engine, caller).await?
-    {
+    if !is_known {
         let runtime = service.inner.runtime(&row.runtime)?;
+        let found = service.inner.resolve_image(caller, &**runtime, &row.request).await?;
         // What the name means later has no effect on this sandbox.
-        row.image = runtime.resolve_image(name).await.map_err(|error| runtime_problem(&error))?;
+        row.image = found.unwrap_or(row.image);
     }
     // Before anything is created: a port that is in use is an error without consequences.
     let listeners = match is_known {
@@ -150,7 +152,10 @@ fn new_row(
     request.expiry = ttl.map_or(Expiry::Never, |ttl| Expiry::Seconds(ttl.as_secs_f64()));
     // A directory of the host as root cannot be private, and says itself what it shares.
     let is_path = request.image.as_deref().is_some_and(|image| image.starts_with('/'));
-    if inner.options.private_base && !is_path {
+    let can_be_private = RuntimeName::select(runtime).map_or(true, |runtime| {
+        !matches!(runtime.declares(Capability::PrivateBase), Support::No(_))
+    });
+    if inner.options.private_base && !is_path && can_be_private {
         request.private_base.get_or_insert(true);
     }
     let idle = request.idle_timeout_seconds.map(spec::duration).transpose()?;

@@ -31,7 +31,7 @@ mod workflows;
 
 pub use commands::OuterSandbox;
 pub use commands::helper::process as command_process;
-pub use options::Options;
+pub use options::{ImagePrograms, Options};
 pub use prepare::{child_program, preview, preview_rust};
 pub use start::StartRun;
 pub use workflows::Workflows;

@@ -5,10 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stockade_api::Sandboxes;
+use stockade_core::sandbox::HostMount;
 
 use super::commands::{self, OuterSandbox};
 use crate::authoring::Processes;
 use crate::rust_workflow::RustWorkflow;
+
+/// The programs of a child in a form that runs in any image.
+pub trait ImagePrograms: std::fmt::Debug + Send + Sync {
+    /// Read-only mounts, of the programs in this directory inside and of what they need.
+    ///
+    /// # Errors
+    /// Why there are none, in words.
+    fn mounts(&self, directory: &Path) -> Result<Vec<HostMount>, String>;
+}
 
 /// The configuration of an engine.
 #[derive(Debug, Clone)]
@@ -22,6 +32,8 @@ pub struct Options {
     pub helper: Vec<OsString>,
     /// The programs that the child of a `<Sandbox>` finds in its `PATH`: names, and paths on this host.
     pub child_programs: Vec<(String, PathBuf)>,
+    /// The same for sandboxes with an image, which may lack what those need.
+    pub image_programs: Option<Arc<dyn ImagePrograms>>,
     /// Executes commands, agents and the children of a `<Sandbox>`, for the owner of their run. If
     /// absent, they are rejected.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
@@ -51,6 +63,7 @@ impl Options {
             realms: Processes::new(Vec::new()),
             helper: Vec::new(),
             child_programs: Vec::new(),
+            image_programs: None,
             sandboxes: None,
             outer_sandbox: None,
             agents: None,

@@ -50,6 +50,7 @@ impl World {
             realms: Processes::new(vec![program().into()]),
             helper: vec![program().into(), "command".into()],
             child_programs: Vec::new(),
+            image_programs: None,
             sandboxes: None,
             outer_sandbox: None,
             agents: Some(directory.path().join("agents.json")),

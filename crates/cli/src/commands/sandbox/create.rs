@@ -14,6 +14,7 @@ use stockade_egress_control::Credential;
 use stockade_review::CurrentProject;
 
 use super::{secret, show};
+use crate::args::image::PullPolicy;
 use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
@@ -21,16 +22,20 @@ use crate::base;
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
+use crate::images;
 use crate::problem::{Failure, caused};
 use crate::profile::{self, Profile};
 use crate::registry;
 use crate::remote::{self, Remote};
-use crate::request::SandboxRequest;
+use crate::request::{self, SandboxRequest};
 use crate::secrets;
 use crate::upstream_proxy;
 
 /// How many lines of the output of a failed command are shown.
 const LAST_LINES: usize = 10;
+
+/// The label with the script that runs each time that the sandbox was started again.
+pub(super) const START_SCRIPT: &str = "stockade.post-start";
 
 /// Creates a sandbox.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
@@ -46,7 +51,7 @@ pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
 }
 
 /// Gives a new sandbox the values of its secrets. One that does not get them is removed.
-async fn give_values(
+pub(super) async fn give_values(
     remote: &Remote,
     made: Sandbox,
     values: Vec<Credential>,
@@ -122,52 +127,63 @@ fn fallback_from(made: &Sandbox) -> Option<&str> {
 }
 
 /// Runs the script of a devcontainer.json in a new sandbox. One in which it fails is removed.
-async fn run_script(
+pub(super) async fn run_script(
     remote: &Remote,
     made: Sandbox,
     script: Option<String>,
 ) -> Result<Sandbox, Failure> {
     let Some(script) = script else { return Ok(made) };
-    let words = ["/bin/sh", "-c", &script].map(str::to_owned);
-    let execute = Execute {
-        // What the command of a workspace may take.
-        timeout_seconds: Some(Ttl::MAX.as_secs_f64()),
-        ..Execute::new(made.id.clone(), CommandLine::Program(words.to_vec()))
-    };
-    let problem = match remote.sandboxes.execute(&remote.idempotent(), execute).await {
-        Ok(ended) if ended.end.exit_code == Some(0) => return Ok(made),
-        Ok(ended) => {
-            let code = ended
-                .end
-                .exit_code
-                .map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
-            let message = format!("a command of the devcontainer.json failed with {code}");
-            let output = String::from_utf8_lossy(&ended.stderr.0);
-            let lines: Vec<_> = output.lines().collect();
-            let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
-            Problem::new(Code::LaunchFailed, message).because(escaped(&last))
-        }
-        Err(problem) => problem,
-    };
+    let Err(problem) = run_in(remote, &made.id, &script).await else { return Ok(made) };
     // The failure is reported in any case.
     let _ = remote.sandboxes.kill(&remote.idempotent(), KillSandbox::discarding(made.id)).await;
     Err(problem.into())
 }
 
-/// What `create` needs in addition to its request.
-struct Prepared {
-    request: CreateSandbox,
-    profile: Option<Profile>,
-    values: Vec<Credential>,
-    /// The script that runs after the creation.
-    script: Option<String>,
+/// Runs a script of a devcontainer.json in a sandbox.
+///
+/// # Errors
+/// It has failed: the last lines of its output are the cause.
+pub(super) async fn run_in(remote: &Remote, id: &SandboxId, script: &str) -> Result<(), Problem> {
+    let words = ["/bin/sh", "-c", script].map(str::to_owned);
+    let execute = Execute {
+        // What the command of a workspace may take.
+        timeout_seconds: Some(Ttl::MAX.as_secs_f64()),
+        ..Execute::new(id.clone(), CommandLine::Program(words.to_vec()))
+    };
+    let ended = remote.sandboxes.execute(&remote.idempotent(), execute).await?;
+    let code = match ended.end.exit_code {
+        Some(0) => return Ok(()),
+        Some(code) => format!("exit code {code}"),
+        None => "no exit code".to_owned(),
+    };
+    let message = format!("a command of the devcontainer.json failed with {code}");
+    let output = String::from_utf8_lossy(&ended.stderr.0);
+    let lines: Vec<_> = output.lines().collect();
+    let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+    Err(Problem::new(Code::LaunchFailed, message).because(escaped(&last)))
 }
 
-fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
+/// What `create` needs in addition to its request.
+pub(super) struct Prepared {
+    pub(super) request: CreateSandbox,
+    profile: Option<Profile>,
+    pub(super) values: Vec<Credential>,
+    /// The script that runs after the creation.
+    pub(super) script: Option<String>,
+}
+
+/// The scripts of a devcontainer.json.
+#[derive(Default)]
+struct Scripts {
+    after_creation: Option<String>,
+    after_start: Option<String>,
+}
+
+pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
     let current = std::env::current_dir().map_err(|error| {
         Problem::new(Code::Io, "cannot find the current directory").because(error.to_string())
     })?;
-    let (profile, script) = apply_files(&mut arguments, &current)?;
+    let (profile, scripts) = apply_files(&mut arguments, &current)?;
     let values = secrets::read(&arguments.secrets.secret)?;
     let of_engine = arguments.runtime.as_deref() == Some(RuntimeName::Docker.as_str());
     if of_engine && arguments.sandbox.pull.is_some() {
@@ -178,16 +194,26 @@ fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
     if arguments.sandbox.image.is_some() && !of_engine {
         let data = open_data_dir(&data_path()?)?;
         registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
+        let note = arguments.sandbox.image.as_deref().map(|image| request::root(image, &current));
+        if let Some(Root::Image(name)) = note
+            && let Some(note) = images::unpinned_note(&name)
+        {
+            notify(&format!("note: {}", escaped(&note)));
+        }
     }
-    Ok(Prepared { request: request_in(arguments, &current)?, profile, values, script })
+    let mut request = request_in(arguments, &current)?;
+    if let Some(script) = scripts.after_start {
+        request.metadata.insert(START_SCRIPT.to_owned(), script);
+    }
+    Ok(Prepared { request, profile, values, script: scripts.after_creation })
 }
 
-/// Adds the values of the profile that applies, and of a devcontainer.json; the result contains the script
+/// Adds the values of the profile that applies, and of a devcontainer.json; the result contains the scripts
 /// of the latter. The project is that of the workspace, or else that of the current directory.
 fn apply_files(
     arguments: &mut Create,
     current: &Path,
-) -> Result<(Option<Profile>, Option<String>), Problem> {
+) -> Result<(Option<Profile>, Scripts), Problem> {
     let workspace = arguments.workspace.as_deref().map(workspace).transpose()?;
     let start = workspace.as_ref().map_or(current, |workspace| workspace.host.as_path());
     // A directory that cannot be a project, such as the home directory, has no file of a project.
@@ -214,15 +240,10 @@ fn apply_files(
         profile.apply_to_create(arguments, inside)?;
     }
     let (Some(container), Some(project)) = (&container, &project) else {
-        return Ok((chosen.profile, None));
+        return Ok((chosen.profile, Scripts::default()));
     };
-    let script = container.apply_to_create(arguments, project)?;
-    if container.has_start_command() {
-        notify(
-            "note: postStartCommand runs after the creation; `stockade start` does not run it again",
-        );
-    }
-    Ok((chosen.profile, script))
+    let after_creation = container.apply_to_create(arguments, project)?;
+    Ok((chosen.profile, Scripts { after_creation, after_start: container.start_script() }))
 }
 
 /// The request for these arguments, for a caller in this directory.
@@ -258,6 +279,13 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             Root::Directory(path) => Some(text(path)?),
             Root::Image(name) => Some(name.clone()),
             Root::Host | Root::Snapshot(_) => None,
+        },
+        pull: match arguments.sandbox.pull {
+            Some(PullPolicy::Never) => stockade_api::PullPolicy::Never,
+            // What is always downloaded was downloaded by this command.
+            Some(PullPolicy::Always | PullPolicy::Missing) | None => {
+                stockade_api::PullPolicy::Missing
+            }
         },
         private_base: requested.private_base.then_some(true),
         workspace,

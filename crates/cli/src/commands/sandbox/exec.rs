@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
 }
 
 /// The command line of these words, which need not be UTF-8.
-fn command_line(words: Vec<OsString>) -> CommandLine {
+pub(super) fn command_line(words: Vec<OsString>) -> CommandLine {
     let text = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();
     match text {
         Some(text) => CommandLine::Program(text),

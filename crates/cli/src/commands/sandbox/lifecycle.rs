@@ -8,6 +8,7 @@ use stockade_api::{
 use stockade_core::{Code, Problem, SandboxId, State};
 
 use super::command_name::{find_command, is_operation, name};
+use super::create::{self, START_SCRIPT};
 use super::many::{find_all, side_by_side};
 use super::{find, list_all, secret, show};
 use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes};
@@ -26,6 +27,12 @@ pub(crate) fn start(arguments: Sandboxes) -> Result<u8, Failure> {
         async move {
             let request = ById { id: id.clone() };
             let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
+            if let Some(script) = started.metadata.get(START_SCRIPT) {
+                // The sandbox runs all the same, as one whose command fails at its creation does not.
+                create::run_in(&remote, &id, script).await.map_err(|problem| {
+                    problem.remedied_by(format!("the sandbox runs: stockade exec {id} -- sh"))
+                })?;
+            }
             // Values do not outlive the processes. The start is reported in any case.
             let request = GetSandbox { id: id.clone(), metrics: false };
             if let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await

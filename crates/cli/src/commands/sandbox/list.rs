@@ -2,6 +2,7 @@
 
 use stockade_api::{ListSandboxes, Sandbox};
 
+use super::create::START_SCRIPT;
 use super::{STATES, show};
 use crate::args::sandbox::List;
 use crate::args::sandbox_flags::Pair;
@@ -49,7 +50,8 @@ fn table(sandboxes: &[Sandbox]) -> String {
         "WORKSPACE",
     ]);
     for sandbox in sandboxes {
-        let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
+        let labels = sandbox.metadata.iter().filter(|(name, _)| *name != START_SCRIPT);
+        let labels = labels.map(|(name, value)| format!("{name}={value}"));
         let workspace = sandbox.workspace.as_ref();
         table.row([
             sandbox.id.to_string(),

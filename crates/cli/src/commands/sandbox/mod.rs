@@ -18,6 +18,7 @@ mod path_argument;
 pub(super) mod ps;
 pub(super) mod rejoin;
 pub(super) mod remove;
+pub(super) mod run_held;
 pub(super) mod secret;
 pub(super) mod show;
 pub(super) mod snapshot;

@@ -92,10 +92,16 @@ fn describe_sandbox(sandbox: &SandboxInfo) -> String {
         None if selected == sandbox.runtime => escaped(selected),
         None => format!("{}, by {}", escaped(&sandbox.runtime), escaped(selected)),
     };
+    let image = sandbox.config["selectedImage"].as_str();
+    let image = image.map(|image| format!(", image {}", escaped(image))).unwrap_or_default();
     let unhealthy = sandbox.unhealthy.as_ref().map(|it| format!(", {}", escaped(it)));
     let bundles = match sandbox.bundles.as_slice() {
         [] => String::new(),
         some => format!(", changes in {}", some.join(" and ")),
     };
-    format!("sandbox {} ({by}){}{bundles}", escaped(&sandbox.status), unhealthy.unwrap_or_default())
+    format!(
+        "sandbox {} ({by}){image}{}{bundles}",
+        escaped(&sandbox.status),
+        unhealthy.unwrap_or_default()
+    )
 }

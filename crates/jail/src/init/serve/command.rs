@@ -6,6 +6,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::Gid;
+
 use super::idle_subreaper::IdleSubreaper;
 use super::subreaper::{self, CommandSlot, ReportSinks, Subreaper};
 use super::{Users, connect};
@@ -120,8 +122,9 @@ impl Command {
         descriptors: Vec<OwnedFd>,
         parts: Parts<'_>,
     ) -> Result<(), (Step, io::Error)> {
-        let Execute { arguments, environment, working_directory, user, group, .. } = execute;
-        if !parts.users.allow(user, group) {
+        let Execute { arguments, environment, working_directory, user, group, groups, .. } =
+            execute;
+        if !parts.users.allow(user, group) || !parts.users.allow_groups(&groups) {
             return Err((Step::Ids, io::Error::from_raw_os_error(libc::EPERM)));
         }
         let become_ids = parts.users.change_to(user, group);
@@ -147,6 +150,7 @@ impl Command {
         let prepared = Prepared {
             program: Program::file(strings(arguments)?, strings(environment)?),
             become_ids,
+            groups: groups.into_iter().map(Gid::from_raw).collect(),
             working_directory: CString::new(working_directory)
                 .map_err(|_| (Step::Directory, invalid()))?,
             rlimits: parts.rlimits,

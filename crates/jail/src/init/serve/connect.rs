@@ -73,7 +73,7 @@ fn as_user<T>(become_ids: Option<(u32, u32)>, open: impl Fn() -> io::Result<T>) 
     let Some((user, group)) = become_ids else { return open() };
     let result = std::cell::RefCell::new(None);
     let child = || {
-        let opened = crate::command::become_ids(user, group)
+        let opened = crate::command::become_ids(user, group, &[])
             .map_err(io::Error::from)
             .and_then(|()| capabilities::drop_all())
             .and_then(|()| open());

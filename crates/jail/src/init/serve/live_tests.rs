@@ -119,6 +119,7 @@ impl Fixture {
             working_directory: b"/tmp".to_vec(),
             user: self.user,
             group: self.group,
+            groups: Vec::new(),
             terminal: None,
             timeout: None,
         }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stockade_api::{CommandLine, CreateSandbox, Execute, WaitList};
+use stockade_api::{CommandLine, CreateSandbox, Execute, SelectedRuntime, WaitList};
 use stockade_core::Code;
+use stockade_core::runtime::RuntimeName;
 use stockade_core::sandbox::{HostMount, Workspace};
 use stockade_core::smithers_egress::Contract;
 use tokio::sync::OwnedSemaphorePermit;
@@ -62,12 +63,13 @@ impl SandboxAttempt {
         let handle = self.handle()?;
         let contract = request::contract(sandbox)?;
         let mut local = request::local(sandbox, contract.as_ref(), &self.environment)?;
-        request::check_host_paths(&local.mounts, self.state.options.host_paths.as_deref())?;
+        request::check_host_paths(&mut local.mounts, self.state.options.host_paths.as_deref())?;
         if row.is_none() {
-            local.selected = self.select_runtime(&handle, &local).await?;
+            let selected = self.select_runtime(&handle, &local).await?;
+            (local.selected, local.selected_image) = (selected.runtime, selected.image);
         }
         let pause = row.as_ref().and_then(SandboxRow::pause);
-        let slot = self.acquire_slot(sandbox, &local.selected, pause.is_some()).await?;
+        let slot = self.acquire_slot(sandbox, local.selected(), pause.is_some()).await?;
         let time_used = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
         let work = self.work(sandbox, row, &handle, (&local, contract.as_ref()), slot);
         let done = match self.with_timeout(time_used, work).await {
@@ -123,7 +125,7 @@ impl SandboxAttempt {
                         }
                     }
                 }
-                slot = self.acquire_slot(sandbox, &local.selected, true).await?;
+                slot = self.acquire_slot(sandbox, local.selected(), true).await?;
             }
             let rounds = row.as_ref().and_then(SandboxRow::pause).map_or(0, |pause| pause.rounds);
             let outcome = self.execute_round(sandbox, row.take(), handle, local, contract).await?;
@@ -171,7 +173,7 @@ impl SandboxAttempt {
         let pause = row.as_ref().and_then(SandboxRow::pause);
         let is_shipped = row.as_ref().is_some_and(|row| row.stage == Stage::Shipped);
         let is_again = row.is_some();
-        let (started_at, base_ref) = self.start(sandbox, row, &local.selected).await?;
+        let (started_at, base_ref) = self.start(sandbox, row, local.selected()).await?;
         let environment = self.command_environment(local.environment.clone());
         if !is_shipped {
             let request = self.write_request(sandbox, runtime, contract, (&directory, is_again));
@@ -305,7 +307,8 @@ impl SandboxAttempt {
         labels
     }
 
-    /// Selects the runtime before anything of the sandbox is recorded.
+    /// Selects the runtime before anything of the sandbox is recorded, and downloads the image where it
+    /// is missing: the attempt has no slot yet, so no other one waits for the download.
     ///
     /// # Errors
     /// If no requested runtime can execute it: the request is invalid, or the runtime is not usable
@@ -314,10 +317,10 @@ impl SandboxAttempt {
         &self,
         handle: &SandboxHandle,
         local: &request::Local,
-    ) -> Result<String, TaskError> {
+    ) -> Result<SelectedRuntime, TaskError> {
         let request = self.with_properties(local, Vec::new());
         let selected = handle.sandboxes().select_runtime(&handle.caller("select"), request).await;
-        selected.map(|selected| selected.runtime).map_err(|problem| {
+        selected.map_err(|problem| {
             let detail = problem.cause.as_ref().map(|cause| format!(": {cause}"));
             let remedy = problem.remediation.as_ref().map(|remedy| format!("; {remedy}"));
             let message = format!(
@@ -349,11 +352,30 @@ impl SandboxAttempt {
             mount(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
             mount(bundle, request::REQUEST),
         ];
-        for (name, program) in &self.state.options.child_programs {
-            mounts.push(mount(program.clone(), &format!("{PROGRAMS}/{name}")));
+        let options = &self.state.options;
+        // A container gets such programs from its runtime.
+        let is_container = local.selected == RuntimeName::Docker.as_str();
+        match options.image_programs.as_ref().filter(|_| local.image.is_some() && !is_container) {
+            Some(programs) => mounts.extend(programs.mounts(PROGRAMS.as_ref()).map_err(failed)?),
+            None => mounts.extend(
+                options
+                    .child_programs
+                    .iter()
+                    .map(|(name, program)| mount(program.clone(), &format!("{PROGRAMS}/{name}"))),
+            ),
         }
         mounts.extend(local.mounts.iter().cloned());
-        Ok(self.with_properties(local, mounts))
+        let mut request = self.with_properties(local, mounts);
+        if !local.mounts.is_empty() && self.state.options.host_paths.is_some() {
+            // What was allowed is where the paths lead to now.
+            let workspace = request.workspace.as_mut().map(|workspace| &mut workspace.host);
+            let mounts = request.mounts.iter_mut().map(|mount| &mut mount.host);
+            for path in workspace.into_iter().chain(mounts) {
+                *path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            }
+            request.exact_paths = true;
+        }
+        Ok(request)
     }
 
     /// The request for the requested properties, with these mounts.

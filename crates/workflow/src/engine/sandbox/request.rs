@@ -12,6 +12,7 @@ use stockade_core::runtime::{Capability, RuntimeName, Support, Unselectable};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::smithers_egress::{self, Contract};
 use stockade_core::{VolumeName, parse_bytes, parse_cpus};
+use stockade_service::allowed_host_path;
 
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::engine::run_secrets;
@@ -43,6 +44,8 @@ pub(super) struct Local {
     /// The service's name of its fallback, if there is one.
     pub(super) fallback: Option<&'static str>,
     pub(super) image: Option<String>,
+    /// The image with the digest of what its name meant when the attempt started.
+    pub(super) selected_image: Option<String>,
     pub(super) ports: Vec<PublishedPort>,
     /// The environment variables of each process in the sandbox.
     pub(super) environment: BTreeMap<String, String>,
@@ -51,6 +54,28 @@ pub(super) struct Local {
     pub(super) limits: Limits,
     /// The hosts that it may connect to; none if absent.
     pub(super) network: Option<Network>,
+}
+
+/// What was selected for an attempt, before anything of it was recorded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Selected<'a> {
+    /// The name of the runtime, or the id of the provider.
+    pub(super) runtime: &'a str,
+    /// The image with its digest.
+    pub(super) image: Option<&'a str>,
+}
+
+impl<'a> Selected<'a> {
+    /// A provider, by its id.
+    pub(super) const fn provider(id: &'a str) -> Self {
+        Self { runtime: id, image: None }
+    }
+}
+
+impl Local {
+    pub(super) fn selected(&self) -> Selected<'_> {
+        Selected { runtime: &self.selected, image: self.selected_image.as_deref() }
+    }
 }
 
 /// The maximum size of the result that a command writes; no more than is recorded.
@@ -85,11 +110,14 @@ pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, TaskError>
 }
 
 /// The configuration as it is stored: without values of variables, certificates and bindings.
-pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Value {
+pub(super) fn config(sandbox: &Sandbox, selected: Selected<'_>, tools: ToolLimits) -> Value {
     let mut config = Map::new();
     config.insert("provider".to_owned(), json!(sandbox.provider));
     config.insert("runtime".to_owned(), runtime(sandbox).into());
-    config.insert("selectedRuntime".to_owned(), selected.into());
+    config.insert("selectedRuntime".to_owned(), selected.runtime.into());
+    if let Some(image) = selected.image {
+        config.insert("selectedImage".to_owned(), image.into());
+    }
     // A provider always gets a time limit. A command on this host has no default limit.
     let usual = sandbox.provider.is_some().then_some(TOOL_TIMEOUT_MS);
     config.insert("maxOutputBytes".to_owned(), output_bytes(tools).into());
@@ -170,6 +198,7 @@ pub(super) fn local(
         selected: requested.as_str().to_owned(),
         fallback: fallback.map(RuntimeName::as_str),
         image: sandbox.image.clone(),
+        selected_image: None,
         ports: ports(sandbox)?,
         environment,
         mounts,
@@ -328,25 +357,24 @@ fn unsupported_runtime(
     TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
-/// Refuses a path of the host that is in none of the allowed directories. Links are followed first.
+/// Refuses a path of the host that is in none of the allowed directories. Links are followed first,
+/// and the mounts then have the paths that they lead to.
 pub(super) fn check_host_paths(
-    mounts: &[HostMount],
+    mounts: &mut [HostMount],
     allowed: Option<&[PathBuf]>,
 ) -> Result<(), TaskError> {
     let Some(allowed) = allowed else { return Ok(()) };
-    let allowed: Vec<_> = allowed.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let is_allowed = |mount: &&HostMount| {
-        let real = mount.host.canonicalize();
-        real.is_ok_and(|real| allowed.iter().any(|directory| real.starts_with(directory)))
-    };
-    match mounts.iter().find(|mount| !is_allowed(mount)) {
-        None => Ok(()),
-        Some(mount) => Err(invalid(format!(
-            "the volume {} is a path of the host that this server does not allow: use the name of a volume, or \
-             add the directory to STOCKADE_HOST_PATHS of the server",
-            mount.host.display()
-        ))),
+    for mount in mounts {
+        let refused = || {
+            let path = mount.host.display();
+            invalid(format!(
+                "the volume {path} is a path of the host that this server does not allow: use the \
+                 name of a volume, or add the directory to STOCKADE_HOST_PATHS of the server"
+            ))
+        };
+        mount.host = allowed_host_path(&mount.host, allowed).ok_or_else(refused)?;
     }
+    Ok(())
 }
 
 /// Whether the sandbox mounts a path of the host, or a named volume.
@@ -405,7 +433,7 @@ mod tests {
         let allowed = [path("shared"), path("missing")];
         let check = |name: &str, allowed: Option<&[PathBuf]>| {
             let mount = HostMount { host: path(name), inside: "/m".into(), writable: false };
-            check_host_paths(&[mount], allowed).is_ok()
+            check_host_paths(&mut [mount], allowed).is_ok()
         };
         assert!(check("other", None));
         assert!(check("shared", Some(&allowed)) && check("shared/below", Some(&allowed)));

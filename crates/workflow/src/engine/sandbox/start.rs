@@ -13,8 +13,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::attempt::{SandboxAttempt, failed};
 use super::directory::SandboxDirectory;
+use super::request::{self, Selected};
+use super::result;
 use super::slots::slots;
-use super::{request, result};
 use crate::engine::clock::now_ms;
 use crate::engine::task_error::TaskError;
 use crate::graph::{OnLimit, Sandbox};
@@ -27,7 +28,7 @@ impl SandboxAttempt {
     pub(super) async fn acquire_slot(
         &self,
         sandbox: &Sandbox,
-        selected: &str,
+        selected: Selected<'_>,
         is_resuming: bool,
     ) -> Result<OwnedSemaphorePermit, TaskError> {
         let semaphore = Arc::clone(&self.slots);
@@ -52,7 +53,7 @@ impl SandboxAttempt {
     fn start_statement(
         &self,
         sandbox: &Sandbox,
-        selected: &str,
+        selected: Selected<'_>,
         base_ref: Option<&str>,
     ) -> Statement {
         let config = request::config(sandbox, selected, self.tools(sandbox));
@@ -68,7 +69,7 @@ impl SandboxAttempt {
         &self,
         sandbox: &Sandbox,
         row: Option<SandboxRow>,
-        selected: &str,
+        selected: Selected<'_>,
     ) -> Result<(i64, Option<String>), TaskError> {
         if let Some(row) = row {
             return Ok((row.created_at_ms, row.base_ref));

@@ -23,6 +23,7 @@ use crate::engine::sandbox::child_runs::ChildRuns;
 use crate::engine::sandbox::directory::SandboxDirectory;
 use crate::engine::sandbox::handle::SandboxHandle;
 use crate::engine::sandbox::recorder::Recorder;
+use crate::engine::sandbox::request::Selected;
 use crate::engine::sandbox::{request, result};
 use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
@@ -70,7 +71,7 @@ impl SandboxAttempt {
         let file = self.state.options.providers.as_deref();
         let program = (!is_known).then(|| find_program(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
-        let _slot = self.acquire_slot(sandbox, &id, false).await?;
+        let _slot = self.acquire_slot(sandbox, Selected::provider(&id), false).await?;
         let directory = self.directory()?;
         let mut request = self.provider_request(sandbox, contract.as_ref(), &directory);
         if program.is_some() {
@@ -159,7 +160,7 @@ impl SandboxAttempt {
         let (run, key, recorder) = (&self.run, &self.key, &self.recorder);
         let runtime = request::runtime(sandbox);
         let is_shipped = row.as_ref().is_some_and(|row| row.stage == Stage::Shipped);
-        let (started_at, base_ref) = self.start(sandbox, row, id).await?;
+        let (started_at, base_ref) = self.start(sandbox, row, Selected::provider(id)).await?;
         let contract = request::contract(sandbox)?;
         let request = self.write_request(sandbox, runtime, contract.as_ref(), (directory, false));
         let size = recorder.timings.measure(Operation::Ship, request).await?;
