@@ -15,18 +15,28 @@ pub struct Caller {
     pub execution_id: Option<ExecutionId>,
     /// Whether the caller may manage the server: its API keys. A server determines it.
     pub admin: bool,
+    /// Whether the caller may be on another machine: it must not name files, ports and addresses of
+    /// the machine of the server. A server determines it.
+    pub remote: bool,
 }
 
 impl Caller {
     /// A caller with an owner only.
     pub const fn new(owner: OwnerId) -> Self {
-        Self { owner, idempotency_key: None, execution_id: None, admin: false }
+        Self { owner, idempotency_key: None, execution_id: None, admin: false, remote: false }
     }
 
     /// The same caller, with the admin scope.
     #[must_use]
     pub const fn with_admin(mut self) -> Self {
         self.admin = true;
+        self
+    }
+
+    /// The same caller, which may be on another machine.
+    #[must_use]
+    pub const fn from_elsewhere(mut self) -> Self {
+        self.remote = true;
         self
     }
 

@@ -43,6 +43,7 @@ impl FromRequestParts<Operations> for RequestCaller {
             idempotency_key: text(KEY_HEADER)?,
             execution_id: execution.map_err(invalid)?,
             admin: caller.admin,
+            remote: caller.remote,
         }))
     }
 }

@@ -11,6 +11,7 @@ use stockade_runtime::Error;
 
 use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
+use crate::elsewhere;
 use crate::events;
 use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
@@ -31,6 +32,7 @@ pub(crate) async fn create(
     mut request: CreateSandbox,
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
+    elsewhere::check_sandbox(caller, &request, service.inner.options.private_base)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
     super::snapshot::inherit_base(service, caller, &mut request).await?;
     spec::check(&request)?;
