@@ -65,7 +65,9 @@ pub use sandbox::{
     KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox, SandboxList,
     SandboxUser, SelectedRuntime, VolumeMount,
 };
-pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
+pub use sandboxes::{
+    Ack, Empty, ImageList, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch,
+};
 pub use secrets::{SecretStatus, SecretValue, SetSecrets};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};

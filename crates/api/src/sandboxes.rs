@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stockade_core::{Code, Problem, SnapshotId};
+use stockade_core::{Code, Problem, SnapshotId, StoredImage};
 
 use crate::ById;
 use crate::Result;
@@ -43,6 +43,13 @@ use crate::tool::{RunTool, Tool, ToolResult};
 /// The response of an operation without a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ack {}
+
+/// Images in a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageList {
+    /// The images, each by a name and a platform.
+    pub images: Vec<StoredImage>,
+}
 
 /// A request without fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,6 +236,8 @@ operations! {
         snapshots(Empty) -> Vec<Snapshot>;
         /// Removes a snapshot. Sandboxes that started from it keep their files.
         remove_snapshot(SnapshotId) -> Ack;
+        /// Lists the images in the store of the server's own runtime, which all owners can use.
+        images(Empty) -> ImageList;
         /// Creates a bundle of a sandbox's changes in its workspace, for review.
         collect_changes(CollectChanges) -> CollectedChanges;
         /// Copies a directory of a sandbox to a new one on the host; for the owner of the server.

@@ -44,6 +44,14 @@ pub const RECEIVE: &str = "/v0/receive";
 /// Identifies the server.
 pub const HEALTH: &str = "/v0/health";
 
+/// The prefix of all these paths on a listener over TCP.
+pub const TCP_PREFIX: &str = "/stockade";
+/// The version of the client. Over TCP it must be that of the server: the protocol is the same only
+/// then.
+pub const VERSION_HEADER: &str = "stockade-version";
+/// The version of this protocol.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The idempotency key of the caller.
 pub const KEY_HEADER: &str = "idempotency-key";
 /// The execution that the operation is part of.

@@ -5,6 +5,7 @@
 pub mod debug;
 pub mod decide;
 pub mod examples;
+pub mod global;
 pub mod help;
 #[cfg(test)]
 mod help_tests;
@@ -12,6 +13,7 @@ mod help_tests;
 mod hint_tests;
 pub mod image;
 pub mod live;
+pub mod login;
 pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
@@ -43,6 +45,8 @@ use crate::programs::FRONT;
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+    #[command(flatten)]
+    pub global: global::Global,
 }
 
 /// The description of `stockade-server`, which has the commands of `stockade`.
@@ -68,7 +72,8 @@ impl Arguments {
     /// are parsed without building the definitions of all other commands.
     pub fn parse(program: &'static str, words: &[OsString]) -> Result<Self, clap::Error> {
         if let Some(run) = Run::parse_run(words) {
-            return Ok(Self { command: Command::Run(Box::new(run)) });
+            let command = Command::Run(Box::new(run));
+            return Ok(Self { command, global: global::Global::default() });
         }
         let mut definition = Self::definition(program);
         let first = std::env::args_os().next().unwrap_or_default();
@@ -253,6 +258,12 @@ pub enum Command {
     /// Manage the API keys of the server
     #[command(after_help = examples::KEYS)]
     Keys(serve::Keys),
+    /// Store the API key for a server at a URL
+    #[command(after_help = examples::LOGIN)]
+    Login(login::Login),
+    /// Remove the API key for a server at a URL
+    #[command(after_help = examples::LOGOUT)]
+    Logout(login::Logout),
     /// Print a shell completion script
     #[command(after_help = examples::COMPLETIONS)]
     Completions(Completions),
@@ -565,6 +576,17 @@ pub struct Doctor {
     pub json: bool,
 }
 
+/// Where a command can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine, or on that of a server at a URL.
+    Anywhere,
+    /// On this machine only, for this reason.
+    Here(&'static str),
+    /// It does nothing with sandboxes, so that a server has no meaning for it.
+    Nowhere,
+}
+
 impl Command {
     /// Whether only the program with the engines can execute this command.
     #[must_use]
@@ -578,12 +600,82 @@ impl Command {
         }
     }
 
-    /// The data directory that the command line names.
-    pub fn data_dir(&self) -> Option<&std::path::Path> {
+    /// Where this command can happen.
+    #[must_use]
+    pub const fn place(&self) -> Place {
         match self {
-            Self::Serve(serve) => serve.data_dir.as_deref(),
-            Self::Keys(keys) => keys.common().data_dir.as_deref(),
-            _ => None,
+            Self::Create(_)
+            | Self::Exec(_)
+            | Self::Shell(_)
+            | Self::Ls(_)
+            | Self::Show(_)
+            | Self::Cp(_)
+            | Self::Rm(_)
+            | Self::Ps(_)
+            | Self::Attach(_)
+            | Self::Wait(_)
+            | Self::Forward(_)
+            | Self::Logs(_)
+            | Self::Events(_)
+            | Self::Start(_)
+            | Self::Stop(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Renew(_)
+            | Self::Allow(_)
+            | Self::Refuse(_)
+            | Self::Secret(_)
+            | Self::Snapshot(_)
+            | Self::Collect(_)
+            | Self::Snapshots(_)
+            | Self::Restore(_)
+            | Self::Kill(_)
+            | Self::Prune(_)
+            | Self::Tool(_)
+            | Self::Runs(_)
+            | Self::Metrics(_)
+            | Self::Inspect(_)
+            | Self::Approve(_)
+            | Self::Deny(_)
+            | Self::Signal(_)
+            | Self::Cancel(_)
+            | Self::Keys(_) => Place::Anywhere,
+            Self::Diff(Diff { commits: false, .. }) | Self::Bundles(_) | Self::Reject(_) => {
+                Place::Anywhere
+            }
+            Self::Run(_)
+            | Self::Diff(_)
+            | Self::Apply(_)
+            | Self::Undo(_)
+            | Self::History(_)
+            | Self::Trust(_) => {
+                Place::Here("it works on the project's files, which are on this machine")
+            }
+            Self::Up(_) => Place::Here(
+                "the workflow file, and what it imports, are on this machine; its run would be on the \
+                 other one",
+            ),
+            Self::Volume(_) | Self::Cache(_) => {
+                Place::Here("volumes are directories of the machine that they are on")
+            }
+            Self::Image(image) => match &image.command {
+                image::ImageCommand::Ls(_) => Place::Anywhere,
+                _ => Place::Here("it works on the files of the store of images on this machine"),
+            },
+            Self::Mcp(_) | Self::Base(_) | Self::Df(_) => Place::Here("it is about this machine"),
+            Self::Doctor(_)
+            | Self::Serve(_)
+            | Self::Snippet(_)
+            | Self::Graph(_)
+            | Self::Init(_)
+            | Self::Login(_)
+            | Self::Logout(_)
+            | Self::Completions(_)
+            | Self::Complete(_)
+            | Self::Man(_)
+            | Self::Explain(_)
+            | Self::Help(_)
+            | Self::Debug(_) => Place::Nowhere,
         }
     }
 
@@ -643,6 +735,8 @@ impl Command {
             | Self::Mcp(_)
             | Self::Init(_)
             | Self::Serve(_)
+            | Self::Login(_)
+            | Self::Logout(_)
             | Self::Completions(_)
             | Self::Trust(_)
             | Self::Df(_)

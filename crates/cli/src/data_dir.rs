@@ -40,6 +40,12 @@ pub fn data_path() -> Result<PathBuf, Problem> {
         })
 }
 
+/// The directory that the command line names.
+#[must_use]
+pub fn chosen_data_path() -> Option<PathBuf> {
+    CHOSEN.get().cloned()
+}
+
 /// The directory that the command line names, else the value of `$STOCKADE_DATA_DIR`, if it is set.
 ///
 /// # Errors

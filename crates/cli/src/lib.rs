@@ -45,10 +45,13 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use stockade_core::printable::escaped_lines;
+use stockade_core::{Code, Problem};
 
-use crate::args::Command;
+use crate::args::global::Global;
+use crate::args::{Command, Place};
 use crate::problem::Failure;
 use crate::remote::Launch;
+use crate::remote::chosen::{self, ChosenServer, Source};
 
 /// Writes a message to standard error, in which names may come from a sandbox; see [`eprint_line`].
 pub fn print_message(message: &str) {
@@ -80,12 +83,10 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
         Ok(arguments) => arguments,
         Err(error) => return usage(words, &error),
     };
-    let command = arguments.command;
+    let args::Arguments { command, global } = arguments;
     let json = command.wants_json();
-    if let Some(directory) = command.data_dir()
-        && let Err(problem) = data_dir::choose(directory)
-    {
-        return Failure::from(problem).present(json);
+    if let Err(problem) = choose_place(&command, &global) {
+        return for_command(words, problem.into()).present(json);
     }
     let done = match engine {
         None if needs_server(words, &command) => {
@@ -103,6 +104,63 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
         Ok(code) => code,
         Err(failure) => failure.inside_sandbox().present(json),
     }
+}
+
+/// Chooses the data directory and the server, and refuses a server for a command that could not use it.
+fn choose_place(command: &Command, global: &Global) -> Result<(), Problem> {
+    if let Some(directory) = &global.data_dir {
+        data_dir::choose(directory)?;
+    }
+    chosen::choose(global, |server| uses_server(command, global, server))
+}
+
+/// Whether a command uses the server at a URL.
+fn uses_server(command: &Command, global: &Global, server: &ChosenServer) -> Result<bool, Problem> {
+    let url = &server.url;
+    if global.data_dir.is_some() && server.source == Source::Flag {
+        let message =
+            format!("`--data-dir` is of this machine, and `--server {url}` is another one");
+        return Err(Problem::new(Code::InvalidInput, message));
+    }
+    match (command.place(), server.source) {
+        (Place::Anywhere, _) => Ok(true),
+        // These variables are about sandboxes of programs, and not about this machine.
+        (Place::Here(_), Source::ClientVariable) => Ok(false),
+        (Place::Nowhere, Source::Variable | Source::ClientVariable) => Ok(false),
+        (Place::Nowhere, Source::Flag) => {
+            let message = "this command uses no server, so `--server` has no effect";
+            Err(Problem::new(Code::InvalidInput, message).remedied_by("leave out `--server`"))
+        }
+        (Place::Here(why), _) => {
+            let message = format!("this command cannot use the server {url}");
+            Err(Problem::new(Code::Unsupported, message)
+                .because(why)
+                .remedied_by("for this machine: --server local"))
+        }
+    }
+}
+
+/// The failure with the exit code that a command has for failures of Stockade itself.
+fn for_command(words: &[OsString], failure: Failure) -> Failure {
+    match command_name(words) {
+        Some("run" | "exec" | "shell" | "attach" | "wait") => failure.for_run(),
+        Some("up" | "graph") => failure.for_workflow(),
+        _ => failure,
+    }
+}
+
+/// The name of the command: the first word that is neither a global option nor its value.
+fn command_name(words: &[OsString]) -> Option<&str> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let word = word.to_str()?;
+        if ["--server", "--tls-ca", "--data-dir"].contains(&word) {
+            words.next();
+        } else if !word.starts_with('-') {
+            return Some(word);
+        }
+    }
+    None
 }
 
 /// Whether the other program must execute a command. `--in-process` may also be an argument of a
@@ -123,9 +181,27 @@ fn usage(words: &[OsString], error: &clap::Error) -> u8 {
             Err(problem) => Failure::from(problem).present(false),
         };
     }
-    match words.first().and_then(|word| word.to_str()) {
+    match command_name(words) {
         Some("run" | "exec" | "shell") => 125,
         Some("up" | "graph") => 4,
         _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_follows_the_global_options() {
+        let name = |line: &str| {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            command_name(&words).map(str::to_owned)
+        };
+        assert_eq!(name("exec box -- run"), Some("exec".to_owned()));
+        assert_eq!(name("--server https://a.example exec box"), Some("exec".to_owned()));
+        assert_eq!(name("--server=https://a.example --data-dir /x run"), Some("run".to_owned()));
+        assert_eq!(name("--data-dir"), None);
+        assert_eq!(name(""), None);
     }
 }

@@ -22,6 +22,8 @@ pub const SERVER: &str = "__server";
 pub const EGRESS: &str = "__egress";
 /// The first argument of the process that downloads an image, before the build.
 pub const DOWNLOAD: &str = "__download";
+/// The first argument of the process that makes the TLS connections to a server, before the build.
+pub const CONNECTOR: &str = "__connector";
 
 /// Runs the process that the arguments select; `None` if they select none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {

@@ -1,23 +1,29 @@
-//! The client for a server's operations, over its local socket.
+//! The client for a server's operations, over its local socket or over a network.
 //!
 //! This crate does not define operations: `stockade_api` lists them, and this crate transports them.
-//! `directory` locates the server of a data directory; the caller must start the server.
+//! `directory` locates the server of a data directory; the caller must start the server. `dial` makes
+//! the connections: those over a network have TLS, which this crate does not contain, so that the
+//! caller provides them.
 
 mod body;
+mod dial;
 mod directory;
 mod request;
+mod server_url;
 mod session;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stockade_api::body::BodyReader;
 use stockade_api::wire::{
     ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, RECEIVE, SEND, SESSION,
-    WEB_SOCKET, WRITE,
+    TCP_PREFIX, VERSION, VERSION_HEADER, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
     AttachCommand, Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream,
@@ -28,8 +34,11 @@ use stockade_api::{
 use stockade_core::Code;
 use tokio::sync::mpsc;
 
+pub use crate::dial::Dial;
+use crate::dial::LocalSocket;
 pub use crate::directory::ServerDirectory;
 use crate::request::Request;
+pub use crate::server_url::{InvalidUrl, ServerUrl};
 
 /// How many items of a streamed response are read ahead.
 const CHANNEL_CAPACITY: usize = 16;
@@ -40,7 +49,11 @@ pub type Server = Remote<Client>;
 /// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Client {
-    socket: PathBuf,
+    dial: Arc<dyn Dial>,
+    /// What precedes the path of each request.
+    prefix: &'static str,
+    /// What each request has, besides its own headers.
+    headers: HeaderMap,
 }
 
 /// The server's identity.
@@ -58,7 +71,31 @@ pub struct Health {
 impl Client {
     /// A client for the server that listens on a socket. Nothing is sent yet.
     pub fn new(socket: impl AsRef<Path>) -> Self {
-        Self { socket: socket.as_ref().to_owned() }
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("stockade"));
+        let dial = Arc::new(LocalSocket(socket.as_ref().to_owned()));
+        Self { dial, prefix: "", headers }
+    }
+
+    /// A client for the server at a URL, with an API key. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for a key that cannot be sent. The message does not contain it.
+    pub fn of_url(dial: Arc<dyn Dial>, url: &ServerUrl, key: Option<&str>) -> Result<Self> {
+        let mut headers = HeaderMap::new();
+        let host = HeaderValue::try_from(url.authority());
+        headers.insert(HOST, host.map_err(|error| unreadable(error.to_string()))?);
+        headers.insert(HeaderName::from_static(VERSION_HEADER), HeaderValue::from_static(VERSION));
+        if let Some(key) = key {
+            let value = HeaderValue::try_from(format!("Bearer {key}"));
+            let mut value = value.map_err(|_| {
+                Problem::new(Code::InvalidInput, "the API key contains invalid characters")
+            })?;
+            // It is not printed by `Debug`.
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(Self { dial, prefix: TCP_PREFIX, headers })
     }
 
     /// The identity of the server at this socket.
@@ -67,13 +104,12 @@ impl Client {
     /// [`Code::Unreachable`] when no server responds.
     pub async fn health(&self) -> Result<Health> {
         let request = Request::get(HEALTH);
-        request::json(request.send(&self.socket).await?).await
+        request::json(request.send(self).await?).await
     }
 
     async fn session(&self, request: Request) -> Result<Session> {
         let request = request.with_upgrade();
-        let (head, connection) =
-            request::upgraded_connection(request.send(&self.socket).await?).await?;
+        let (head, connection) = request::upgraded_connection(request.send(self).await?).await?;
         let id = head.get("stockade-workflow-id").and_then(|id| id.to_str().ok());
         let id = id.ok_or_else(|| unreadable("it does not name the session"))?.to_owned();
         Ok(session::open(id, connection))
@@ -86,7 +122,7 @@ impl Client {
         request: &(impl Serialize + Sync),
     ) -> Result<Items<T>> {
         let request = Request::post(path, caller).json(request)?;
-        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        let answer = request::check_status(request.send(self).await?).await?;
         let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
         tokio::spawn(body::lines(answer, sender));
         Ok(Items::new(receiver))
@@ -97,7 +133,7 @@ impl Client {
 impl Transport for Client {
     async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
         let request = Request::post(&format!("{CALL}{operation}"), caller).json(&request)?;
-        request::json(request.send(&self.socket).await?).await
+        request::json(request.send(self).await?).await
     }
 
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
@@ -126,7 +162,7 @@ impl Transport for Client {
 
     async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
         let request = Request::post(READ, caller).json(&request)?;
-        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        let answer = request::check_status(request.send(self).await?).await?;
         Ok(FileContent(Box::pin(BodyReader::new(answer))))
     }
 
@@ -138,7 +174,7 @@ impl Transport for Client {
     ) -> Result<WriteResult> {
         let request = Request::post(WRITE, caller).json_header(&request)?;
         let request = request.content(request::stream_body(content));
-        request::json(request.send(&self.socket).await?).await
+        request::json(request.send(self).await?).await
     }
 
     async fn send_files(
@@ -149,25 +185,24 @@ impl Transport for Client {
     ) -> Result<SentFiles> {
         let request = Request::post(SEND, caller).json_header(&request)?;
         let request = request.content(request::stream_body(content));
-        request::json(request.send(&self.socket).await?).await
+        request::json(request.send(self).await?).await
     }
 
     async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
         let request = Request::post(RECEIVE, caller).json(&request)?;
-        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        let answer = request::check_status(request.send(self).await?).await?;
         Ok(FileContent(Box::pin(BodyReader::new(answer))))
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
         let request = Request::post(CONNECT, caller).json(&request)?.with_upgrade();
-        let (_, connection) =
-            request::upgraded_connection(request.send(&self.socket).await?).await?;
+        let (_, connection) = request::upgraded_connection(request.send(self).await?).await?;
         Ok(Box::new(connection))
     }
 
     async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
         let request = Request::post(HTTP_STREAM, caller).json(&request)?;
-        let answer = request.send(&self.socket).await?;
+        let answer = request.send(self).await?;
         let head = answer.headers().clone();
         let body = request::check_status(answer).await?;
         let body = FileContent(Box::pin(BodyReader::new(body)));
@@ -176,8 +211,7 @@ impl Transport for Client {
 
     async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
         let request = Request::post(WEB_SOCKET, caller).json(&request)?.with_upgrade();
-        let (head, connection) =
-            request::upgraded_connection(request.send(&self.socket).await?).await?;
+        let (head, connection) = request::upgraded_connection(request.send(self).await?).await?;
         let protocol = request::response_header(&head)?;
         Ok(OpenWebSocket { protocol, connection: Box::new(connection) })
     }

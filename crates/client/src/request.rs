@@ -1,7 +1,6 @@
 //! One request on a connection of its own, and its response.
 
 use std::io;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,10 +8,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, UPGRADE};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, UPGRADE};
 use hyper::http::request::Builder;
 use hyper::upgrade::Upgraded;
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,9 +21,8 @@ use stockade_api::wire::{
 };
 use stockade_api::{Caller, FileContent, Problem, Result};
 use stockade_core::Code;
-use tokio::net::UnixStream;
 
-use crate::{unreachable, unreadable};
+use crate::{Client, unreachable, unreadable};
 
 /// The largest response of a plain operation.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
@@ -44,6 +42,7 @@ pub(crate) fn stream_body(from: FileContent) -> Content {
 
 /// A request that is being built.
 pub(crate) struct Request {
+    path: String,
     head: Builder,
     content: Content,
     upgrades: bool,
@@ -52,20 +51,20 @@ pub(crate) struct Request {
 impl Request {
     /// A GET request without a caller.
     pub(crate) fn get(path: &str) -> Self {
-        let head = hyper::Request::get(path).header(HOST, "stockade");
-        Self { head, content: full_body(Vec::new()), upgrades: false }
+        let head = hyper::Request::builder();
+        Self { path: path.to_owned(), head, content: full_body(Vec::new()), upgrades: false }
     }
 
     /// A POST request of a caller.
     pub(crate) fn post(path: &str, caller: &Caller) -> Self {
-        let mut head = hyper::Request::post(path).header(HOST, "stockade");
+        let mut head = hyper::Request::builder().method(Method::POST);
         if let Some(key) = &caller.idempotency_key {
             head = head.header(KEY_HEADER, key);
         }
         if let Some(execution) = &caller.execution_id {
             head = head.header(EXECUTION_HEADER, execution.as_str());
         }
-        Self { head, content: full_body(Vec::new()), upgrades: false }
+        Self { path: path.to_owned(), head, content: full_body(Vec::new()), upgrades: false }
     }
 
     /// Adds the parameters as a JSON body.
@@ -92,12 +91,16 @@ impl Request {
     }
 
     /// Sends the request on a connection of its own.
-    pub(crate) async fn send(self, socket: &Path) -> Result<Response<Incoming>> {
-        let request = self.head.body(self.content).map_err(|error| {
+    pub(crate) async fn send(self, client: &Client) -> Result<Response<Incoming>> {
+        let mut head = self.head.uri(format!("{}{}", client.prefix, self.path));
+        for (name, value) in &client.headers {
+            head = head.header(name, value);
+        }
+        let request = head.body(self.content).map_err(|error| {
             Problem::new(Code::InvalidInput, "the request cannot be sent")
                 .because(error.to_string())
         })?;
-        let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+        let stream = client.dial.dial().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
         // The task ends when the sender, the response body and the upgraded connection are all
@@ -117,6 +120,17 @@ fn to_json(request: &impl Serialize) -> Result<Vec<u8>> {
     })
 }
 
+/// The failure of a request in the form of OpenSandbox.
+#[derive(serde::Deserialize)]
+struct Refused {
+    code: Code,
+    message: String,
+    #[serde(default)]
+    remediation: Option<String>,
+    #[serde(default)]
+    retryable: bool,
+}
+
 /// The body of a successful response.
 pub(crate) async fn check_status(answer: Response<Incoming>) -> Result<Incoming> {
     let status = answer.status();
@@ -124,10 +138,14 @@ pub(crate) async fn check_status(answer: Response<Incoming>) -> Result<Incoming>
         return Ok(answer.into_body());
     }
     let bytes = collect_body(answer.into_body()).await?;
-    Err(match serde_json::from_slice::<ErrorBody>(&bytes) {
-        Ok(failed) => failed.error,
-        Err(_) => unreadable(format!("status {status}")),
-    })
+    if let Ok(failed) = serde_json::from_slice::<ErrorBody>(&bytes) {
+        return Err(failed.error);
+    }
+    // A listener over TCP refuses some requests before it knows in which protocol they are.
+    if let Ok(Refused { code, message, remediation, retryable }) = serde_json::from_slice(&bytes) {
+        return Err(Problem { code, message, cause: None, remediation, retryable });
+    }
+    Err(unreadable(format!("status {status}")))
 }
 
 /// Parses a JSON response.

@@ -22,6 +22,7 @@ pub mod printable;
 pub mod runtime;
 pub mod sandbox;
 pub mod smithers_egress;
+mod stored_image;
 mod time;
 mod ttl;
 
@@ -38,5 +39,6 @@ pub use parse::{
     parse_cpus_or_none, parse_duration, parse_duration_or_none,
 };
 pub use sandbox::SandboxSpec;
+pub use stored_image::StoredImage;
 pub use time::Time;
 pub use ttl::{InvalidTtl, Ttl};

@@ -2,8 +2,9 @@
 //!
 //! It knows no sandbox: the caller makes the connections inside. A process of another user is
 //! refused on the loopback, where the kernel says whose socket the other end is. Reading order:
-//! this file, `peer`, `relay`.
+//! this file, `peer`, `holder`, `relay`.
 
+mod holder;
 mod peer;
 mod relay;
 
@@ -12,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
+pub use holder::find_user_of_program;
 pub use peer::find_uid;
 pub use relay::{Report, Stream, serve};
 

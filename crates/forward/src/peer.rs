@@ -30,23 +30,47 @@ pub async fn find_uid(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
 
 /// The user of the socket with these addresses in a list.
 fn find_in(table: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    table.lines().skip(1).find_map(|line| {
+    let (peer, own) = (canonical(peer), canonical(own));
+    let mut found = sockets_in(table).filter(|it| it.local == peer && it.remote == own);
+    // A socket that no process has any more is listed as one of root.
+    found.find_map(|it| (it.inode != 0).then_some(it.uid))
+}
+
+/// A socket in a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Socket {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) uid: u32,
+    /// 0 if no process has it any more.
+    pub(crate) inode: u64,
+    pub(crate) is_listener: bool,
+}
+
+/// How the lists name the state of a socket that listens.
+const LISTENS: &str = "0A";
+
+/// All sockets of this network namespace.
+pub(crate) fn sockets() -> Vec<Socket> {
+    let texts = TABLES.map(|table| std::fs::read_to_string(table).unwrap_or_default());
+    texts.iter().flat_map(|text| sockets_in(text)).collect()
+}
+
+fn sockets_in(table: &str) -> impl Iterator<Item = Socket> {
+    table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
-        if local != canonical(peer) || remote != canonical(own) {
-            return None;
-        }
-        // After the state: queues, timer, retransmissions, the user, a timeout, the inode.
-        let mut rest = fields.skip(4);
+        let is_listener = fields.next()? == LISTENS;
+        // Queues, timer, retransmissions, the user, a timeout, the inode.
+        let mut rest = fields.skip(3);
         let uid = rest.next()?.parse().ok()?;
-        let inode: u64 = rest.nth(1)?.parse().ok()?;
-        // A socket that no process has any more is listed as one of root.
-        (inode != 0).then_some(uid)
+        let inode = rest.nth(1)?.parse().ok()?;
+        Some(Socket { local, remote, uid, inode, is_listener })
     })
 }
 
 /// An IPv4 address in the form of IPv6 is the IPv4 address.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 

@@ -26,7 +26,7 @@ use tokio::io::AsyncReadExt as _;
 use zeroize::Zeroizing;
 
 /// What the C library reads to resolve a name.
-const NAME_SERVICE: &[&str] = &[
+pub(crate) const NAME_SERVICE: &[&str] = &[
     "/etc/gai.conf",
     "/etc/host.conf",
     "/etc/hosts",

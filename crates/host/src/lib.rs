@@ -11,6 +11,7 @@
 
 mod commands;
 mod confined;
+mod connector;
 mod download;
 mod egress;
 mod host;
@@ -21,6 +22,7 @@ mod options;
 mod processes;
 mod programs;
 mod serve;
+mod serve_options;
 mod server;
 mod settings;
 mod takeover;

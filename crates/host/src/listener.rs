@@ -3,13 +3,13 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde::Deserialize;
 use stockade_api::KeyDirectory;
-use stockade_cli::args::serve::Serve;
 use stockade_core::{Code, Problem};
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
+
+use crate::serve_options::Values;
 
 /// Where the clients of OpenSandbox expect a server.
 const DEFAULT: SocketAddr =
@@ -25,60 +25,21 @@ pub(crate) struct ListenOptions {
     allow_no_keys: bool,
 }
 
-/// The file of `--config`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
-pub(crate) struct ConfigFile {
-    listen: Option<String>,
-    pub(crate) data_dir: Option<PathBuf>,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    allowed_host: Vec<String>,
-    allow_plaintext: bool,
-    allow_no_keys: bool,
-}
-
-impl ConfigFile {
-    /// Reads the file, if one is named.
-    ///
-    /// # Errors
-    /// [`Code::InvalidInput`] if it cannot be read.
-    pub(crate) fn read(path: Option<&Path>) -> Result<Self, Problem> {
-        let Some(path) = path else { return Ok(Self::default()) };
-        let invalid = |error: &dyn std::error::Error| {
-            let message = format!("the configuration {} cannot be read", path.display());
-            Problem::new(Code::InvalidInput, message).because(error.to_string())
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
-        toml::from_str(&text).map_err(|error| invalid(&error))
-    }
-}
-
 impl ListenOptions {
-    /// The options; a flag takes precedence over a variable, and a variable over the file.
+    /// The options with these values.
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for an invalid value, or a certificate without a key.
-    pub(crate) fn new(
-        flags: &Serve,
-        file: ConfigFile,
-        variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, Problem> {
-        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let text = |name: &str| variable(name).map(|value| value.to_string_lossy().into_owned());
-        let address = match (flags.listen, text("STOCKADE_LISTEN").or(file.listen)) {
-            (Some(address), _) => Some(address),
-            (None, Some(text)) => Some(text.parse().map_err(|_| {
+    pub(crate) fn new(values: &Values<impl Fn(&str) -> Option<OsString>>) -> Result<Self, Problem> {
+        let text = |name: &str| values.get(name).map(|value| value.to_string_lossy().into_owned());
+        let address = text("STOCKADE_LISTEN").map(|text| {
+            text.parse().map_err(|_| {
                 Problem::new(Code::InvalidInput, format!("{text:?} is no address with a port"))
                     .remedied_by("stockade serve --listen 127.0.0.1:8080")
-            })?),
-            (None, None) => None,
-        };
-        let path = |flag: &Option<PathBuf>, name: &str, file: Option<PathBuf>| {
-            flag.clone().or_else(|| variable(name).map(PathBuf::from)).or(file)
-        };
-        let certificate = path(&flags.tls_cert, "STOCKADE_TLS_CERT", file.tls_cert);
-        let tls = match (certificate, path(&flags.tls_key, "STOCKADE_TLS_KEY", file.tls_key)) {
+            })
+        });
+        let path = |name: &str| values.get(name).map(PathBuf::from);
+        let tls = match (path("STOCKADE_TLS_CERT"), path("STOCKADE_TLS_KEY")) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
             _ => {
@@ -87,19 +48,14 @@ impl ListenOptions {
                     .remedied_by("stockade serve --tls-cert FILE --tls-key FILE"));
             }
         };
-        let mut allowed_hosts = flags.allowed_host.clone();
-        if allowed_hosts.is_empty() {
-            allowed_hosts = match text("STOCKADE_ALLOWED_HOST") {
-                Some(names) => names.split(',').map(|name| name.trim().to_owned()).collect(),
-                None => file.allowed_host,
-            };
-        }
+        let names = text("STOCKADE_ALLOWED_HOST").unwrap_or_default();
+        let names = names.split(',').map(|name| name.trim().to_owned());
         Ok(Self {
-            address,
+            address: address.transpose()?,
             tls,
-            allowed_hosts,
-            allow_plaintext: flags.allow_plaintext || file.allow_plaintext,
-            allow_no_keys: flags.allow_no_keys || file.allow_no_keys,
+            allowed_hosts: names.filter(|name| !name.is_empty()).collect(),
+            allow_plaintext: values.is_on("STOCKADE_ALLOW_PLAINTEXT")?,
+            allow_no_keys: values.is_on("STOCKADE_ALLOW_NO_KEYS")?,
         })
     }
 
@@ -185,6 +141,8 @@ impl ListenOptions {
 
 #[cfg(test)]
 mod tests {
+    use stockade_cli::args::serve::Serve;
+
     use super::*;
 
     fn options(
@@ -192,11 +150,11 @@ mod tests {
         file: &str,
         variables: &[(&str, &str)],
     ) -> Result<ListenOptions, Problem> {
-        let file = toml::from_str(file).unwrap();
-        ListenOptions::new(flags, file, |asked| {
+        let variable = |asked: &str| {
             let found = variables.iter().find(|(name, _)| *name == asked);
             found.map(|(_, value)| OsString::from(value))
-        })
+        };
+        ListenOptions::new(&Values::of(flags, None, variable, file).unwrap())
     }
 
     #[test]
@@ -214,7 +172,6 @@ mod tests {
         let listen = Some("127.0.0.1:3".parse().unwrap());
         let flags = Serve { listen, ..Serve::default() };
         assert_eq!(port(options(&flags, file, &variables).unwrap()), 3);
-        assert!(toml::from_str::<ConfigFile>("listne = 'x'").is_err());
         for bad in ["8080", "localhost:8080", "127.0.0.1"] {
             assert!(options(&Serve::default(), "", &[("STOCKADE_LISTEN", bad)]).is_err(), "{bad}");
         }

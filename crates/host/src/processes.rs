@@ -3,12 +3,12 @@
 
 use std::ffi::OsString;
 
-use stockade_cli::processes::{DOWNLOAD, EGRESS, SERVER};
+use stockade_cli::processes::{CONNECTOR, DOWNLOAD, EGRESS, SERVER};
 use stockade_snippet::worker;
 use stockade_workflow::{authoring, engine};
 
 use crate::programs::{COMMAND, REALM};
-use crate::{download, egress, server};
+use crate::{connector, download, egress, server};
 
 /// Runs the process that the arguments name; `None` if they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
@@ -27,6 +27,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     }
     if first == DOWNLOAD {
         return Some(download::process(rest));
+    }
+    if first == CONNECTOR {
+        return Some(connector::process(rest));
     }
     (first == COMMAND).then(|| engine::command_process(rest))
 }

@@ -132,7 +132,7 @@ async fn serve(
     // It ends the streams of commands, each with a last event.
     host.shut_down().await;
     let drained = async {
-        while remaining.count() > 0 {
+        while remaining.count() + connections.count() > 0 {
             tokio::time::sleep(DRAIN_INTERVAL).await;
         }
     };
@@ -156,7 +156,13 @@ async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Resul
     let uid = rustix::process::geteuid().as_raw();
     let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
     let auth = std::sync::Arc::new(auth);
-    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts());
+    let operations = local::Operations {
+        sandboxes: host.sandboxes(),
+        workflows: host.workflows(),
+        is_on_demand: false,
+    };
+    let own = local::routes_over_tcp(operations, std::sync::Arc::clone(&auth));
+    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts(), own);
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })

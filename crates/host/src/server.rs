@@ -23,7 +23,7 @@ pub(crate) fn process(arguments: &[OsString]) -> u8 {
         let [data] = arguments else {
             return Err(Problem::new(Code::InvalidInput, "a server has one data directory").into());
         };
-        run(PathBuf::from(data), Lifetime::WhileNeeded)
+        run(PathBuf::from(data), Lifetime::WhileNeeded, |name| std::env::var_os(name))
     });
     match served {
         Ok(()) => 0,
@@ -43,10 +43,13 @@ fn refuse_core_dumps() {
     let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
 }
 
-/// Serves until it is idle, or a signal stops it.
-pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
+/// Serves until it is idle, or a signal stops it. `variable` has the settings.
+pub(crate) fn run(
+    data: PathBuf,
+    lifetime: Lifetime,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<(), Failure> {
     refuse_core_dumps();
-    let variable = |name: &str| std::env::var_os(name);
     let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
     let is_listener = matches!(lifetime, Lifetime::UntilStopped(_));
     serve::run(options, lifetime, |url| {

@@ -36,8 +36,8 @@ use async_trait::async_trait;
 use stockade_bundle::data::DataDir;
 use stockade_core::network::TRUSTED_INSIDE;
 use stockade_core::sandbox::{Root, User};
-use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
-use stockade_image::Image;
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId, StoredImage};
+use stockade_image::{Image, Record, Store};
 use stockade_jail::network::Listeners;
 use stockade_plan::{image_root, private_base};
 use tokio::time::timeout;
@@ -263,6 +263,19 @@ impl Runtime for Native {
                 Some(reference) => reference.pinned(image.digest).familiar(),
                 None => image.digest.to_string(),
             })
+        })
+        .await
+    }
+
+    async fn images(&self) -> Result<Vec<StoredImage>> {
+        let client = self.0.clone();
+        files::blocking(move || {
+            let failed = |error| Error::Host {
+                path: "the store of images".to_owned(),
+                source: io::Error::other(error),
+            };
+            let store = Store::open(&open_data(&client)?).map_err(failed)?;
+            Ok(store.list().map_err(failed)?.iter().map(Record::to_stored).collect())
         })
         .await
     }

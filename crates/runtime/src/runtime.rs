@@ -11,7 +11,7 @@ use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use stockade_core::sandbox::{Root, User};
-use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
+use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId, StoredImage};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::capability::{Capability, Unsupported};
@@ -52,6 +52,14 @@ pub trait Runtime: Debug + Send + Sync {
     /// [`Error::NoImage`] where there is none, and [`Error::Image`] for one that cannot be used.
     async fn resolve_image(&self, name: &str) -> Result<String> {
         Ok(name.to_owned())
+    }
+
+    /// The images in its own store, for lists. A runtime without one has none.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    async fn images(&self) -> Result<Vec<StoredImage>> {
+        Ok(Vec::new())
     }
 
     /// Creates a sandbox and waits until commands can be started in it. If the id exists with the

@@ -16,6 +16,7 @@ mod attachments;
 mod clock;
 mod connection;
 mod egress;
+mod elsewhere;
 mod events;
 mod failure;
 pub mod fireflow;

@@ -8,20 +8,20 @@ use stockade_api::{
     ChangeMetadata, ChangeNetwork, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo,
     CommandList, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
     Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
-    HttpResponse, HttpStream, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
-    ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, OpenSession,
-    OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents,
-    ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
-    Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RunTool,
-    Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session,
-    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult,
-    WebSocket, WriteFile, WriteResult,
+    HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand, KillSandbox, ListBundles,
+    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile,
+    OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges,
+    ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle,
+    RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey,
+    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles,
+    Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool,
+    ToolResult, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
-use crate::failure::store_problem;
-use crate::host_paths;
+use crate::elsewhere;
+use crate::failure::{runtime_problem, store_problem};
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
@@ -46,7 +46,7 @@ impl Sandboxes for Service {
         caller: &Caller,
         mut request: CreateSandbox,
     ) -> Result<SelectedRuntime> {
-        host_paths::check(caller, &mut request, &self.inner.options)?;
+        elsewhere::check_sandbox(caller, &mut request, &self.inner.options)?;
         spec::check(&request)?;
         let name = self.inner.select_runtime(&request).await?;
         let runtime = self.inner.runtime(name)?;
@@ -218,6 +218,12 @@ impl Sandboxes for Service {
 
     async fn remove_snapshot(&self, caller: &Caller, request: SnapshotId) -> Result<Ack> {
         snapshot::remove(self, caller, request).await.map(|()| Ack {})
+    }
+
+    async fn images(&self, _: &Caller, _: Empty) -> Result<ImageList> {
+        let runtime = self.inner.runtime(self.inner.default_runtime)?;
+        let images = runtime.images().await.map_err(|error| runtime_problem(&error))?;
+        Ok(ImageList { images })
     }
 
     async fn collect_changes(

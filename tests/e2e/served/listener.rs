@@ -45,6 +45,33 @@ fn other_hosts_need_keys_and_tls(world: &World) {
     refused.ends_with(2);
 }
 
+fn a_flag_precedes_a_variable_and_that_the_file(world: &World) {
+    let file = world.path("serve.toml");
+    let data = world.path("of-the-file");
+    let data = data.to_str().unwrap();
+    world.plant(&file, &format!("listen = '0.0.0.0:0'\ndata-dir = '{data}'\npool = 0\n"));
+    let file = file.to_str().unwrap();
+    // The address of the file needs TLS; that of the variable and of the flag does not.
+    let serve = |words: &[&str]| {
+        world.stockade(&[&["serve", "--config", file], words].concat()).env("STOCKADE_DATA_DIR", "")
+    };
+    serve(&[]).finish().ends_with(2);
+    for (words, variable) in [(&[][..], "127.0.0.1:0"), (&["--listen", "127.0.0.1:0"], "0.0.0.0:0")]
+    {
+        let mut running = serve(words).env("STOCKADE_LISTEN", variable).start();
+        running.wait_for_message("listening on http://127.0.0.1:");
+        assert!(running.stderr().contains(&format!("serving {data}")), "{}", running.stderr());
+        running.signal(Signal::TERM);
+        running.finish().succeeds();
+    }
+    for unknown in ["lisen = '127.0.0.1:0'", "pool = 'many'", "[tls]\ncert = 'x'"] {
+        world.plant(std::path::Path::new(file), unknown);
+        let refused = serve(&[]).finish();
+        refused.ends_with(2);
+        assert!(refused.stderr.contains("serve.toml"), "{refused}");
+    }
+}
+
 fn a_stop_ends_streams_with_an_event_and_a_start_finds_the_sandboxes(world: &World) {
     let server = Server::start(world, &[]);
     let (key, _) = key(world, &["--owner", "me"]);
@@ -80,5 +107,6 @@ fn a_stop_ends_streams_with_an_event_and_a_start_finds_the_sandboxes(world: &Wor
 as_root_and_as_user!(
     requests_of_web_pages_are_refused,
     other_hosts_need_keys_and_tls,
+    a_flag_precedes_a_variable_and_that_the_file,
     a_stop_ends_streams_with_an_event_and_a_start_finds_the_sandboxes
 );

@@ -1,10 +1,13 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
-//! `sandboxes` uses sandboxes by plain HTTP, `clients` with released client libraries, `listener` is
-//! about the listener itself.
+//! `sandboxes` uses sandboxes by plain HTTP, `clients` with released client libraries, `remote` with the
+//! commands of Stockade; `listener` is about the listener itself, and `from_inside` attacks it from a
+//! sandbox.
 
 mod clients;
+mod from_inside;
 mod listener;
 mod principals;
+mod remote;
 mod sandboxes;
 
 use std::io::{Read as _, Write as _};
@@ -42,7 +45,12 @@ impl std::ops::Deref for Server {
 impl Server {
     /// Starts a server with more options.
     pub(crate) fn start(world: &World, options: &[&str]) -> Self {
-        let mut words = vec!["serve", "--listen", "127.0.0.1:0"];
+        Self::start_at(world, "127.0.0.1:0", options)
+    }
+
+    /// Starts a server at an address of the loopback.
+    pub(crate) fn start_at(world: &World, listen: &str, options: &[&str]) -> Self {
+        let mut words = vec!["serve", "--listen", listen];
         words.extend(options);
         let mut running = world.stockade(&words).start();
         running.wait_for_message("listening on ");

@@ -261,8 +261,9 @@ Examples:
 Without an API key only processes of this user on this host are served. With one,
 each request needs a key: stockade keys create
 
-Environment variables with the same names as the options:
-  STOCKADE_LISTEN, STOCKADE_TLS_CERT, STOCKADE_TLS_KEY, STOCKADE_ALLOWED_HOST
+Each option is also an environment variable, as STOCKADE_TLS_CERT for --tls-cert, and
+a member of the configuration file, as tls-cert. A flag precedes a variable, and that
+the file. STOCKADE_CONFIG names the file.
 
 Environment variables, also for a server that starts on demand:
   STOCKADE_SERVER_IDLE_SECONDS  after how many idle seconds a server that was
@@ -293,6 +294,18 @@ Example:
 pub const KEYS_REVOKE: &str = "\
 Example:
   stockade keys revoke key-0123456789ab";
+pub const LOGIN: &str = "\
+Examples:
+  stockade login https://box.example:8443
+  stockade login https://box.example:8443 --key-file key.txt --tls-ca authority.pem
+
+The key is stored in a file that only you can read. A command uses the server with
+`--server URL`, or all do: export STOCKADE_SERVER=URL. STOCKADE_API_KEY has a key for
+one command, without a login.";
+pub const LOGOUT: &str = "\
+Examples:
+  stockade logout https://box.example:8443
+  stockade logout --all";
 pub const COMPLETIONS: &str = "\
 Example:
   stockade completions bash";
@@ -363,21 +376,37 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Agents and snippets", &["tool", "snippet", "mcp"]),
     (
         "Stockade itself",
-        &["doctor", "df", "base", "explain", "serve", "keys", "completions", "man", "help"],
+        &[
+            "doctor",
+            "df",
+            "base",
+            "explain",
+            "serve",
+            "keys",
+            "login",
+            "logout",
+            "completions",
+            "man",
+            "help",
+        ],
     ),
 ];
 
 /// The environment variables in the help of the whole program.
-pub const ENVIRONMENT: [(&str, &str); 3] = [
+pub const ENVIRONMENT: [(&str, &str); 4] = [
     (
         "STOCKADE_DATA_DIR",
         "Where bundles, sandboxes and the database are, an absolute path [default: \
          $XDG_DATA_HOME/stockade, else ~/.local/share/stockade]; see `stockade df`",
     ),
     (
+        "STOCKADE_SERVER, STOCKADE_API_KEY",
+        "The URL of a server, as with --server, and the API key for it; see `stockade help login`",
+    ),
+    (
         "XDG_CONFIG_HOME",
-        "The directory that contains stockade/config.toml with the profiles of --profile [default: \
-         ~/.config]",
+        "The directory that contains stockade/config.toml with the profiles of --profile, and the \
+         API keys of `stockade login` [default: ~/.config]",
     ),
     ("PAGER, NO_COLOR", "The pager of `stockade diff`, and whether it prints colours"),
 ];

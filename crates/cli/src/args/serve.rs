@@ -1,5 +1,6 @@
 //! The arguments of `serve` and `keys`.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,9 +16,6 @@ pub struct Serve {
     /// The address and port for clients over TCP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// The data directory
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
     /// A TOML file with these options, such as `listen = "127.0.0.1:8080"`; a flag or a variable
     /// takes precedence
     #[arg(long, value_name = "FILE")]
@@ -37,6 +35,19 @@ pub struct Serve {
     /// Listen on an address that other hosts reach before there is an API key
     #[arg(long)]
     pub allow_no_keys: bool,
+    /// Maximum number of sandboxes of an owner [default: 1000]
+    #[arg(long, value_name = "NUMBER")]
+    pub max_sandboxes: Option<u32>,
+    /// Maximum number of snapshots of an owner [default: 1000]
+    #[arg(long, value_name = "NUMBER")]
+    pub max_snapshots: Option<u32>,
+    /// How many sandboxes are started in advance, at most 512 [default: 64]
+    #[arg(long, value_name = "NUMBER")]
+    pub pool: Option<u32>,
+    /// The directories that a `<Sandbox>` may mount, separated by colons; none if it is empty
+    /// [default: all]
+    #[arg(long, value_name = "DIR:DIR")]
+    pub host_paths: Option<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -95,9 +106,6 @@ pub struct RevokeKey {
 
 #[derive(Debug, Args)]
 pub struct KeysOptions {
-    /// The data directory
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

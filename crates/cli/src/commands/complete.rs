@@ -13,6 +13,7 @@ use super::sandbox::STATES;
 use crate::args::{Arguments, Complete};
 use crate::commands::print::print_text;
 use crate::problem::{Failure, short_id};
+use crate::remote::chosen::is_named_by_environment;
 use crate::remote::{Connection, Remote};
 
 /// How long a user waits for completions.
@@ -48,8 +49,9 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
         !matches!(kind, Bundles | Images | Volumes | Caches | Tools)
     };
     let connection = match kinds.iter().any(needs_server) {
-        true => Connection::find().ok().flatten(),
-        false => None,
+        // No server of another machine is asked while a line is typed.
+        true if !is_named_by_environment() => Connection::find().ok().flatten(),
+        _ => None,
     };
     let mut found = Vec::new();
     for kind in kinds {

@@ -15,6 +15,7 @@ mod history;
 mod hunks;
 mod image;
 mod keys;
+mod login;
 mod manual;
 pub mod print;
 mod refused_calls;
@@ -92,6 +93,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Image(arguments) => image::run(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Keys(arguments) => keys::run(arguments),
+        Command::Login(arguments) => login::login(&arguments),
+        Command::Logout(arguments) => login::logout(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Complete(arguments) => complete::run(&arguments),
         Command::Man(arguments) => manual::page(&arguments),

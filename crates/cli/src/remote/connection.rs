@@ -1,4 +1,5 @@
-//! A server that is already running, for commands that work without one and therefore start none.
+//! A server that is already running, for commands that work without one and therefore start none, or one
+//! at a URL.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -8,6 +9,7 @@ use stockade_client::ServerDirectory;
 use stockade_core::{Code, Problem};
 
 use super::Remote;
+use super::chosen::ChosenServer;
 use super::reconnecting::Reconnecting;
 use crate::problem::caused;
 use crate::programs::BUILD;
@@ -34,13 +36,25 @@ impl Connection {
             return Ok(None);
         }
         directory.check_build(BUILD)?;
+        Self::to(Reconnecting::of(data, directory)).map(Some)
+    }
+
+    /// The server at a URL. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// If the stored keys cannot be read, or the other program is missing.
+    pub(crate) fn at_url(server: &ChosenServer) -> Result<Self, Problem> {
+        Self::to(Reconnecting::at_url(server)?)
+    }
+
+    fn to(server: Reconnecting) -> Result<Self, Problem> {
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| caused(Code::Io, &error))?;
-        let server = Arc::new(stockade_api::Remote(Reconnecting::of(data, directory)));
+        let server = Arc::new(stockade_api::Remote(server));
         let remote = Remote::new(Arc::clone(&server) as _, server);
-        Ok(Some(Self { tokio, remote }))
+        Ok(Self { tokio, remote })
     }
 
     /// Calls `act` with its operations.

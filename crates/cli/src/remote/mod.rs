@@ -1,7 +1,12 @@
 //! Access to the operations for commands: through the local server of the data directory, which is
-//! started if it does not run; or with `--in-process` through the service in this process.
+//! started if it does not run; with `--in-process` through the service in this process; or through a
+//! server at a URL. `chosen` says which, `credentials` has the key for it, `connector` connects.
 
+pub(crate) mod chosen;
+pub(crate) mod connect;
 mod connection;
+pub mod connector;
+pub(crate) mod credentials;
 mod reconnecting;
 mod start;
 
@@ -90,6 +95,19 @@ where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
+    if let Some(server) = chosen::chosen() {
+        if mode.in_process {
+            let message =
+                format!("`--in-process` works on this machine, and {} was chosen", server.url);
+            return Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by("--in-process --server local")
+                .into());
+        }
+        return block_on(async {
+            let server = Arc::new(stockade_api::Remote(Reconnecting::at_url(server)?));
+            act(Remote::new(Arc::clone(&server) as _, server)).await
+        });
+    }
     if mode.in_process {
         return block_on(in_process(act));
     }

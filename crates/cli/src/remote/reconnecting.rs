@@ -1,9 +1,11 @@
-//! The operations of the current server of the data directory. If a server ends before it has
-//! responded, the same request is sent to the next one under the same idempotency key: what was
-//! already done is not done again, only its result is returned.
+//! The operations of the current server of the data directory, or of one at a URL. If a server ends
+//! before it has responded, the same request is sent to the next one under the same idempotency key: what
+//! was already done is not done again, only its result is returned.
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -16,14 +18,28 @@ use stockade_api::{
 use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
 
-use super::start;
+use super::chosen::ChosenServer;
+use super::{connect, start};
+
+/// How long the next server at a URL may take until it responds.
+const RESTART: Duration = Duration::from_secs(30);
+/// The interval between two attempts to reach it.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// The connection to a server, and to its successors.
 #[derive(Debug)]
 pub(super) struct Reconnecting {
-    data: PathBuf,
-    directory: ServerDirectory,
+    place: Place,
     client: Client,
+}
+
+/// Where the server is.
+#[derive(Debug)]
+enum Place {
+    /// In this data directory. The next one is started if there is none.
+    Data { path: PathBuf, directory: ServerDirectory },
+    /// At a URL. It is waited for if it has responded before.
+    Url { server: ChosenServer, has_responded: AtomicBool },
 }
 
 impl Reconnecting {
@@ -37,7 +53,45 @@ impl Reconnecting {
 
     /// Connects to a server that is known to run.
     pub(super) fn of(data: PathBuf, directory: ServerDirectory) -> Self {
-        Self { client: Client::new(directory.socket()), data, directory }
+        let client = Client::new(directory.socket());
+        Self { client, place: Place::Data { path: data, directory } }
+    }
+
+    /// Uses the server at a URL. Nothing is sent yet.
+    pub(super) fn at_url(server: &ChosenServer) -> Result<Self> {
+        let has_responded = AtomicBool::new(false);
+        let place = Place::Url { server: server.clone(), has_responded };
+        Ok(Self { client: connect::client(server)?, place })
+    }
+
+    /// Returns once a server responds, after a request has failed with this problem.
+    async fn next(&self, problem: Problem) -> Result<()> {
+        match &self.place {
+            Place::Data { path, directory } => start::replace(path, directory).await,
+            Place::Url { has_responded, .. } => {
+                if !has_responded.load(Ordering::Relaxed) {
+                    return Err(problem);
+                }
+                let deadline = Instant::now() + RESTART;
+                while Instant::now() < deadline {
+                    tokio::time::sleep(PAUSE).await;
+                    match self.client.health().await {
+                        Err(Problem { code: Code::Unreachable, .. }) => {}
+                        other => return other.map(drop),
+                    }
+                }
+                Err(problem)
+            }
+        }
+    }
+
+    /// What is known after a request to a server at a URL.
+    fn observe<T>(&self, answer: Result<T>) -> Result<T> {
+        let Place::Url { server, has_responded } = &self.place else { return answer };
+        if !matches!(answer, Err(Problem { code: Code::Unreachable, .. })) {
+            has_responded.store(true, Ordering::Relaxed);
+        }
+        answer.map_err(|problem| connect::explained(problem, server))
     }
 
     /// Sends a request; sends it once more to the next server if the first no longer runs.
@@ -45,10 +99,10 @@ impl Reconnecting {
     where
         Fut: Future<Output = Result<T>> + Send,
     {
-        match ask().await {
-            Err(Problem { code: Code::Unreachable, .. }) => {
-                start::replace(&self.data, &self.directory).await?;
-                ask().await
+        match self.observe(ask().await) {
+            Err(problem) if problem.code == Code::Unreachable => {
+                self.observe(self.next(problem).await)?;
+                self.observe(ask().await)
             }
             answer => answer,
         }
@@ -64,7 +118,7 @@ impl Transport for Reconnecting {
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
         // A command whose streams were lost is not started again: it may have run.
         self.with_retry(|| self.client.health()).await?;
-        self.client.open_session(caller, request).await
+        self.observe(self.client.open_session(caller, request).await)
     }
 
     async fn attach_command(&self, caller: &Caller, request: AttachCommand) -> Result<Session> {
@@ -99,7 +153,7 @@ impl Transport for Reconnecting {
     ) -> Result<WriteResult> {
         // The content may have been sent in part, and cannot be read twice here.
         self.with_retry(|| self.client.health()).await?;
-        self.client.write_file(caller, request, content).await
+        self.observe(self.client.write_file(caller, request, content).await)
     }
 
     async fn send_files(
@@ -110,7 +164,7 @@ impl Transport for Reconnecting {
     ) -> Result<SentFiles> {
         // As with a file.
         self.with_retry(|| self.client.health()).await?;
-        self.client.send_files(caller, request, content).await
+        self.observe(self.client.send_files(caller, request, content).await)
     }
 
     async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
@@ -119,7 +173,7 @@ impl Transport for Reconnecting {
 
     async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
         // The request may already have been forwarded, and is not sent twice.
-        self.client.http_stream(caller, request).await
+        self.observe(self.client.http_stream(caller, request).await)
     }
 
     async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {

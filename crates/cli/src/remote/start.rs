@@ -10,6 +10,7 @@ use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
 use tokio::net::UnixStream;
 
+use super::credentials::KEY;
 use crate::problem::caused;
 use crate::processes::SERVER;
 use crate::programs::{self, BUILD, build_argument, sibling_program};
@@ -80,6 +81,10 @@ fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
     let failed = |error: std::io::Error| caused(Code::Io, &error);
     let data = std::path::absolute(data).map_err(failed)?;
     let kept = |name: &str| {
+        if name == KEY {
+            // It is for another server.
+            return false;
+        }
         ENVIRONMENT.contains(&name)
             || name.starts_with("STOCKADE_")
             || name.starts_with("DBOS_SANDBOX_")

@@ -23,31 +23,68 @@ use stockade_review::{Bundles, CurrentProject, Differences};
 
 use crate::problem::{caused, short_id};
 use crate::remote::Connection;
+use crate::remote::chosen::chosen;
 
 /// Access to the bundles of the data directory: through the running server, which also records the
-/// decisions, else in this process. Both give the owner the same rights.
+/// decisions, else in this process. Both give the owner the same rights. Or access to those of a server
+/// at a URL, whose projects are on its machine.
 #[derive(Debug)]
 pub(crate) struct Review {
-    files: Bundles,
-    server: Option<Box<Connection>>,
+    place: Place,
     current: CurrentProject,
+}
+
+#[derive(Debug)]
+enum Place {
+    Here { files: Bundles, server: Option<Box<Connection>> },
+    Elsewhere(Box<Connection>),
 }
 
 impl Review {
     /// Opens the data directory, and completes what killed commands started.
     pub(crate) fn open() -> Result<Self, Problem> {
+        let current = current_project()?;
+        if let Some(server) = chosen() {
+            let server = Box::new(Connection::at_url(server)?);
+            return Ok(Self { place: Place::Elsewhere(server), current });
+        }
         let files = Bundles::open(&crate::data_dir::data_path()?)?;
         recover(files.data())?;
         let server = Connection::find()?.map(Box::new);
-        Ok(Self { files, server, current: current_project()? })
+        Ok(Self { place: Place::Here { files, server }, current })
+    }
+
+    /// The server, if there is one, or the files.
+    fn server(&self) -> Result<&Connection, &Bundles> {
+        match &self.place {
+            Place::Here { server: Some(server), .. } | Place::Elsewhere(server) => Ok(server),
+            Place::Here { files, server: None } => Err(files),
+        }
+    }
+
+    /// Refuses a choice by the project of the current directory where the projects are on another
+    /// machine.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`].
+    pub(crate) fn check_here(&self, what: &str) -> Result<(), Problem> {
+        match self.place {
+            Place::Here { .. } => Ok(()),
+            Place::Elsewhere(_) => {
+                let message = format!("{what} is about the project of the current directory");
+                Err(Problem::new(Code::InvalidInput, message)
+                    .because("the projects of that server are on its own machine")
+                    .remedied_by("name a bundle by its id: stockade bundles"))
+            }
+        }
     }
 
     /// The bundles that wait for a decision, of all projects. Those that waited too long are deleted
     /// and reported.
     pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
-        let list = match &self.server {
-            None => self.files.list(&request)?,
-            Some(server) => server
+        let list = match self.server() {
+            Err(files) => files.list(&request)?,
+            Ok(server) => server
                 .call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)?,
         };
         for expired in &list.expired {
@@ -60,7 +97,11 @@ impl Review {
 
     /// Whether a bundle is one of the current project.
     pub(crate) fn is_current(&self, bundle: &Bundle) -> bool {
-        self.current.has_bytes(&bundle.project.0)
+        match self.place {
+            Place::Here { .. } => self.current.has_bytes(&bundle.project.0),
+            // A path there means something else here.
+            Place::Elsewhere(_) => true,
+        }
     }
 
     /// The name of a bundle for a request: the id of the newest one of the current project if it is
@@ -75,6 +116,7 @@ impl Review {
     /// The newest bundle of the current project. The changes of killed runs become bundles only if
     /// there is no other: they are newer than what the user has in mind.
     pub(crate) fn latest(&self) -> Result<Bundle, Problem> {
+        self.check_here("`latest`")?;
         let stored = ListBundles { stored_only: true, ..ListBundles::default() };
         self.newest(stored).or_else(|_| self.newest(ListBundles::default()))
     }
@@ -126,7 +168,8 @@ impl Review {
     /// shown last: that is the one that the user has seen.
     pub(crate) fn latest_as_shown(&self) -> Result<Bundle, Problem> {
         let latest = self.latest()?;
-        match self.files.last_shown(&latest.project.0)? {
+        let Place::Here { files, .. } = &self.place else { return Ok(latest) };
+        match files.last_shown(&latest.project.0)? {
             Some(shown) if shown != latest.id => {
                 let (new, old) = (short_id(&latest.id), short_id(&shown));
                 let message =
@@ -149,15 +192,17 @@ impl Review {
 
     /// Records that a bundle was shown. A decision about another one by `latest` is refused then.
     pub(crate) fn record_shown(&self, bundle: &Bundle) {
-        // Without a record, the decision is refused only if an older one differs.
-        let _ = self.files.record_shown(&bundle.project.0, &bundle.id);
+        if let Place::Here { files, .. } = &self.place {
+            // Without a record, the decision is refused only if an older one differs.
+            let _ = files.record_shown(&bundle.project.0, &bundle.id);
+        }
     }
 
     /// A bundle and its changes.
     pub(crate) fn show(&self, request: ShowBundle) -> Result<BundleDetail, Problem> {
-        match &self.server {
-            None => self.files.show(&request),
-            Some(server) => server
+        match self.server() {
+            Err(files) => files.show(&request),
+            Ok(server) => server
                 .call(async |remote| remote.sandboxes.show_bundle(remote.caller(), request).await),
         }
     }
@@ -167,9 +212,9 @@ impl Review {
         if request.paths.is_empty() {
             return Ok(Diffs::None);
         }
-        Ok(match &self.server {
-            None => Diffs::Files(Box::new(self.files.differences(&request)?)),
-            Some(server) => {
+        Ok(match self.server() {
+            Err(files) => Diffs::Files(Box::new(files.differences(&request)?)),
+            Ok(server) => {
                 let items = server.call(async |remote| {
                     remote.sandboxes.diff_bundle(remote.caller(), request).await
                 });
@@ -185,15 +230,14 @@ impl Review {
 
     /// Applies a bundle.
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
-        match &self.server {
-            None => {
+        match self.server() {
+            Err(files) => {
                 let mut progress = Progress::new();
-                let applied =
-                    self.files.apply_at_once(&request, &mut |step| progress.observe(step));
+                let applied = files.apply_at_once(&request, &mut |step| progress.observe(step));
                 progress.finish();
                 applied
             }
-            Some(server) => server.call(async |remote| {
+            Ok(server) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
             }),
         }
@@ -201,9 +245,9 @@ impl Review {
 
     /// Deletes a bundle.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
-        match &self.server {
-            None => self.files.reject_at_once(&request.id),
-            Some(server) => server.call(async |remote| {
+        match self.server() {
+            Err(files) => files.reject_at_once(&request.id),
+            Ok(server) => server.call(async |remote| {
                 remote.sandboxes.reject_bundle(&remote.idempotent(), request).await
             }),
         }

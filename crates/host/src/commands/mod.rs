@@ -6,15 +6,18 @@ mod mcp;
 mod result;
 mod snippet;
 
+use std::path::PathBuf;
+
 use stockade_cli::args::Command;
 use stockade_cli::args::serve::Serve;
 use stockade_cli::commands::workflow::up;
-use stockade_cli::data_dir::{configured_data_path, data_path};
+use stockade_cli::data_dir::{chosen_data_path, configured_data_path, data_path};
 use stockade_cli::problem::Failure;
 use stockade_core::{Code, Problem};
 
-use crate::listener::{ConfigFile, ListenOptions};
+use crate::listener::ListenOptions;
 use crate::serve::Lifetime;
+use crate::serve_options::Values;
 use crate::server;
 
 /// Runs a command; returns the exit code of the process.
@@ -42,12 +45,15 @@ fn no_engine() -> Failure {
 
 /// Serves until interrupted.
 fn serve(arguments: &Serve) -> Result<u8, Failure> {
-    let mut file = ConfigFile::read(arguments.config.as_deref())?;
-    let data = match (configured_data_path()?, file.data_dir.take()) {
-        (Some(path), _) | (None, Some(path)) => path,
-        (None, None) => data_path()?,
+    let named = chosen_data_path();
+    let values = Values::read(arguments, named.as_deref(), |name| std::env::var_os(name))?;
+    let data = match values.get("STOCKADE_DATA_DIR").map(PathBuf::from) {
+        Some(path) if path.is_absolute() || named.is_some() => path,
+        // It is of the environment, which needs an absolute path, or of the file.
+        Some(path) => configured_data_path()?.unwrap_or(path),
+        None => data_path()?,
     };
     let data = std::path::absolute(data).map_err(|error| Problem::caused(Code::Io, &error))?;
-    let listen = ListenOptions::new(arguments, file, |name| std::env::var_os(name))?;
-    server::run(data, Lifetime::UntilStopped(listen)).map(|()| 0)
+    let listen = ListenOptions::new(&values)?;
+    server::run(data, Lifetime::UntilStopped(listen), |name| values.get(name)).map(|()| 0)
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Rename};
+use stockade_core::StoredImage;
 
 use super::{Error, io_error, lock};
 use crate::digest::Digest;
@@ -44,6 +45,38 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record as lists show it.
+    #[must_use]
+    pub fn to_stored(&self) -> StoredImage {
+        StoredImage {
+            reference: self.reference.to_string(),
+            platform: self.platform.to_string(),
+            id: self.configuration.to_string(),
+            digest: self.digest.to_string(),
+            repository_digest: self.index.as_ref().unwrap_or(&self.digest).to_string(),
+            size_bytes: self.size_bytes,
+            created_at: self.created.clone(),
+            added_at: self.added.clone(),
+        }
+    }
+
+    /// The record that lists show like this; `None` if it is invalid.
+    #[must_use]
+    pub fn from_stored(shown: &StoredImage) -> Option<Self> {
+        let digest: Digest = shown.digest.parse().ok()?;
+        let repository_digest: Digest = shown.repository_digest.parse().ok()?;
+        Some(Self {
+            reference: shown.reference.parse().ok()?,
+            platform: shown.platform.parse().ok()?,
+            index: (repository_digest != digest).then_some(repository_digest),
+            digest,
+            configuration: shown.id.parse().ok()?,
+            size_bytes: shown.size_bytes,
+            created: shown.created_at.clone(),
+            added: shown.added_at.clone(),
+        })
+    }
+
     /// Whether the name in a request means this record.
     pub fn answers(&self, wanted: &Reference) -> bool {
         match wanted.digest() {

@@ -9,12 +9,14 @@ use stockade_api::{Caller, KeyDirectory, Problem};
 use stockade_core::Code;
 use tokio::sync::OnceCell;
 
-use super::{Authenticate as _, Connection, Peer, SingleUser};
+use super::{AuthError, Authenticate as _, Connection, Peer, SingleUser};
 
 /// The headers in which clients send an API key.
 pub(crate) const KEY_HEADERS: [&str; 2] = ["open-sandbox-api-key", "x-api-key"];
 /// The scheme of an API key in the header `authorization`.
 const BEARER: &str = "bearer ";
+/// The file name of the program that connects on behalf of sandboxes.
+const PROGRAM: &str = "stockade-server";
 
 /// A connection over TCP.
 #[derive(Debug)]
@@ -33,11 +35,16 @@ impl TcpPeer {
         Self { address, own, uid: OnceCell::const_new() }
     }
 
-    /// The connection as the kernel describes it. A peer on another host has no user.
+    /// The connection as the kernel describes it. A peer on another host has no user, nor does a
+    /// process of Stockade itself: it may connect on behalf of a sandbox that is allowed to reach this
+    /// port, and that has none of the user's rights.
     async fn describe(&self) -> Connection {
         let is_local = self.address.ip().to_canonical().is_loopback();
         let uid = self.uid.get_or_init(|| async {
-            if is_local { stockade_forward::find_uid(self.address, self.own).await } else { None }
+            if !is_local {
+                return None;
+            }
+            stockade_forward::find_user_of_program(self.address, self.own, PROGRAM).await
         });
         uid.await.map_or_else(Connection::default, |uid| Connection::from_peer(Peer { uid }))
     }
@@ -94,7 +101,11 @@ impl HttpAuth {
     /// The user of the server, if the connection is from a process of that user.
     pub(super) async fn user(&self, peer: &TcpPeer) -> Result<Principal, Problem> {
         match self.user.caller(&peer.describe().await) {
-            Ok(caller) => Ok(Principal { caller, key: None }),
+            Ok(caller) => Ok(Principal { caller: caller.from_elsewhere(), key: None }),
+            Err(AuthError::Anonymous) => Err(missing_key().because(
+                "there is none yet, and without one only a program of the server's user on its \
+                 machine is served, and none that acts for a sandbox",
+            )),
             Err(error) => Err(missing_key().because(error.to_string())),
         }
     }

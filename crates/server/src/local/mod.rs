@@ -1,8 +1,10 @@
 //! Stockade's own dialect, over a Unix socket: `stockade_api::wire` as HTTP.
 //!
 //! The kernel identifies the peer process of a connection, and from that [`crate::auth`] determines
-//! the caller of its requests. Everything else here is translation.
+//! the caller of its requests. Everything else here is translation. `over_tcp` serves the same on a
+//! listener over TCP.
 
+mod over_tcp;
 mod request;
 mod response;
 mod routes;
@@ -22,6 +24,8 @@ use stockade_api::{Caller, Sandboxes, Workflows};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
+pub use over_tcp::routes_over_tcp;
+
 use crate::auth::{Authenticate, Connection, Peer};
 
 /// A counter of open connections.
@@ -38,6 +42,12 @@ impl Connections {
 /// Counts one connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(Connections);
+
+impl Clone for ConnectionGuard {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
 
 impl ConnectionGuard {
     pub(crate) fn new(connections: &Connections) -> Self {
@@ -98,10 +108,7 @@ pub async fn serve(
         let Ok(caller) = authenticate.caller(&connection(&stream)) else { continue };
         let guard = ConnectionGuard::new(&connections);
         let routes = routes.clone();
-        tokio::spawn(async move {
-            let _counted = guard;
-            serve_connection(stream, routes, caller).await;
-        });
+        tokio::spawn(serve_connection(stream, routes, caller, guard));
     }
 }
 
@@ -117,9 +124,11 @@ async fn serve_connection(
     stream: UnixStream,
     routes: TowerToHyperService<axum::Router>,
     caller: Caller,
+    guard: ConnectionGuard,
 ) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(guard.clone());
         routes.call(request)
     });
     // The client detects errors of the connection itself.

@@ -11,9 +11,9 @@ use stockade_api::{Items, OpenWebSocket, Problem, Session, SessionEvent};
 use stockade_core::Code;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 
-use super::Operations;
 use super::request::{RequestCaller, UPGRADED, header_value, parse};
 use super::response::Failure;
+use super::{ConnectionGuard, Operations};
 
 /// The largest request, in bytes.
 const REQUEST_BYTES: usize = 16 << 20;
@@ -40,10 +40,11 @@ pub(super) async fn attach(
     serve(upgrade, session)
 }
 
-fn serve(upgrade: OnUpgrade, session: Session) -> Result<Response, Failure> {
+fn serve(upgrade: Upgrade, session: Session) -> Result<Response, Failure> {
     let answer = upgrade_response().header("stockade-workflow-id", session.workflow_id.0.as_str());
     tokio::spawn(async move {
-        if let Ok(connection) = upgrade.await {
+        let Upgrade { connection, counted: _counted } = upgrade;
+        if let Ok(connection) = connection.await {
             relay(session, TokioIo::new(connection)).await;
         }
     });
@@ -59,7 +60,8 @@ pub(super) async fn connect(
     let (upgrade, body) = upgrade_parts(request).await?;
     let mut inside = shared.sandboxes.connect(&caller.0, parse(&body)?).await?;
     tokio::spawn(async move {
-        if let Ok(connection) = upgrade.await {
+        let Upgrade { connection, counted: _counted } = upgrade;
+        if let Ok(connection) = connection.await {
             // Either end may disconnect at any time.
             let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
         }
@@ -78,7 +80,8 @@ pub(super) async fn web_socket(
     let OpenWebSocket { protocol, connection: mut inside } = opened;
     let answer = upgrade_response().header(RESPONSE_HEADER, header_value(&protocol)?);
     tokio::spawn(async move {
-        if let Ok(connection) = upgrade.await {
+        let Upgrade { connection, counted: _counted } = upgrade;
+        if let Ok(connection) = connection.await {
             // Either end may disconnect at any time.
             let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
         }
@@ -90,16 +93,23 @@ fn upgrade_response() -> axum::http::response::Builder {
     Response::builder().status(UPGRADED).header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL)
 }
 
+/// The connection that a request is upgraded to. It counts as open until this value is dropped.
+struct Upgrade {
+    connection: OnUpgrade,
+    counted: Option<ConnectionGuard>,
+}
+
 /// The connection that a request is upgraded to, and the request's body.
-async fn upgrade_parts(mut request: Request) -> Result<(OnUpgrade, axum::body::Bytes), Failure> {
+async fn upgrade_parts(mut request: Request) -> Result<(Upgrade, axum::body::Bytes), Failure> {
     let wants_upgrade = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
     let upgrade = request.extensions_mut().remove::<OnUpgrade>().filter(|_| wants_upgrade);
     let upgrade = upgrade.ok_or_else(|| {
         let message = format!("the request must ask to upgrade to `{PROTOCOL}`");
         Failure(Problem::new(Code::InvalidInput, message))
     })?;
+    let counted = request.extensions_mut().remove::<ConnectionGuard>();
     let body = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(unreadable)?;
-    Ok((upgrade, body))
+    Ok((Upgrade { connection: upgrade, counted }, body))
 }
 
 fn unreadable(error: impl ToString) -> Failure {

@@ -59,8 +59,14 @@ struct App {
     own_ports: OwnPorts,
 }
 
-/// Every path of the dialect, for the host names that may be served.
-pub fn routes(sandboxes: Arc<dyn Sandboxes>, auth: Arc<HttpAuth>, hosts: AllowedHosts) -> Router {
+/// Every path of the dialect, and `own`, the paths of Stockade's own one, for the host names that may be
+/// served.
+pub fn routes(
+    sandboxes: Arc<dyn Sandboxes>,
+    auth: Arc<HttpAuth>,
+    hosts: AllowedHosts,
+    own: Router,
+) -> Router {
     let own_ports = OwnPorts::new(&sandboxes);
     let app = App { sandboxes, auth, own_ports };
     let lifecycle = Router::new()
@@ -92,6 +98,7 @@ pub fn routes(sandboxes: Arc<dyn Sandboxes>, auth: Arc<HttpAuth>, hosts: Allowed
         .route("/health", get(health))
         .route("/version", get(version))
         .nest("/v1", ports.merge(lifecycle))
+        .nest_service(stockade_api::wire::TCP_PREFIX, own)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))

@@ -128,35 +128,37 @@ async fn accept(socket: TcpListener, shared: Arc<Shared>) {
         let guard = ConnectionGuard::new(&shared.connections);
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            let _counted = (slot, guard);
-            connect(stream, peer, &shared).await;
+            let _slot = slot;
+            connect(stream, peer, &shared, guard).await;
         });
     }
 }
 
-async fn connect(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
+async fn connect(stream: TcpStream, peer: SocketAddr, shared: &Shared, guard: ConnectionGuard) {
     let Ok(own) = stream.local_addr() else { return };
     // Parts of a stream are small and must not wait for each other.
     let _ = stream.set_nodelay(true);
     let peer = Arc::new(TcpPeer::new(peer, own));
     match &shared.tls {
-        None => serve_connection(stream, peer, shared).await,
+        None => serve_connection(stream, peer, shared, guard).await,
         Some(tls) => {
             let accepted = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await;
             if let Ok(Ok(stream)) = accepted {
-                serve_connection(stream, peer, shared).await;
+                serve_connection(stream, peer, shared, guard).await;
             }
         }
     }
 }
 
-async fn serve_connection<S>(stream: S, peer: Arc<TcpPeer>, shared: &Shared)
+async fn serve_connection<S>(stream: S, peer: Arc<TcpPeer>, shared: &Shared, guard: ConnectionGuard)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let routes = shared.routes.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&peer));
+        // What upgrades the connection keeps a copy: it is open longer than it is one of HTTP.
+        request.extensions_mut().insert(guard.clone());
         routes.call(request)
     });
     let connection = hyper::server::conn::http1::Builder::new()

@@ -14,6 +14,7 @@ use stockade_review::{ApplyDecision, Bundles, RejectTarget};
 use tokio::sync::mpsc;
 
 use super::{record_with_next, record_with_outcome, workflow_fn};
+use crate::elsewhere;
 use crate::failure::{store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
@@ -107,6 +108,7 @@ pub(crate) async fn propose(
     request: ProposeChanges,
 ) -> Result<CollectedChanges> {
     require_home(&service.inner, &caller.owner)?;
+    elsewhere::check_host_files(caller, "a project of the server's machine")?;
     operation::run(&service.engine, PROPOSE, caller, &request).await
 }
 
@@ -117,6 +119,7 @@ pub(crate) async fn apply(
     request: ApplyBundle,
 ) -> Result<AppliedBundle> {
     service.inner.home_for_bundle(&caller.owner, &request.id)?;
+    elsewhere::check_host_files(caller, "a project of the server's machine, to change it")?;
     operation::run(&service.engine, APPLY, caller, &request).await
 }
 

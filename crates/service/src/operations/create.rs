@@ -16,9 +16,9 @@ use stockade_runtime::Error;
 use super::bundles::with_bundles;
 use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
+use crate::elsewhere;
 use crate::events;
 use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
-use crate::host_paths;
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
@@ -39,7 +39,7 @@ pub(crate) async fn create(
     let workflow = operation::workflow_id(caller)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
     super::snapshot::inherit_base(service, caller, &mut request).await?;
-    host_paths::check(caller, &mut request, &service.inner.options)?;
+    elsewhere::check_sandbox(caller, &mut request, &service.inner.options)?;
     spec::check(&request)?;
     let has_proxy = request.network.as_ref().is_some_and(|net| net.upstream_proxy.is_some());
     if has_proxy && !caller.owner.is_user() {

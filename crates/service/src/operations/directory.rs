@@ -14,6 +14,7 @@ use stockade_runtime::SandboxPath;
 
 use super::bundles::require_home;
 use super::files::copied;
+use crate::elsewhere;
 use crate::events;
 use crate::failure::{access_problem, invalid, path_problem, runtime_problem, to_failure};
 use crate::inner::Inner;
@@ -31,6 +32,7 @@ pub(crate) async fn collect(
     request: CollectDirectory,
 ) -> Result<()> {
     let used = service.use_sandbox(caller, &request.sandbox_id).await?;
+    elsewhere::check_host_files(caller, "a directory of the server's machine")?;
     require_home(&service.inner, &caller.owner)?;
     check_request(&used, &request)?;
     operation::run(&service.engine, NAME, caller, &request).await

@@ -9,6 +9,7 @@ use stockade_core::{Code, Operation, Problem};
 use stockade_durable::{Context, Failure, Step, StepOptions};
 
 use super::record_with_next;
+use crate::elsewhere;
 use crate::events;
 use crate::failure::to_failure;
 use crate::inner::Inner;
@@ -27,6 +28,7 @@ pub(crate) async fn change_network(
     request: ChangeNetwork,
 ) -> Result<Sandbox> {
     let owned = service.owned_sandbox(caller, &request.id, Operation::Renew).await?;
+    elsewhere::check_network(caller, &request)?;
     changed_network(&owned, &request)?;
     operation::run(&service.engine, NAME, caller, &request).await
 }

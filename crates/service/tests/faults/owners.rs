@@ -215,7 +215,7 @@ async fn lists_are_ones_own() {
         assert!(![sandbox, snapshot, bundle].iter().any(|id| text.contains(*id)), "{operation}");
         lists += 1;
     }
-    assert_eq!(lists, 3, "snapshots, tools, bundles");
+    assert_eq!(lists, 4, "snapshots, images, tools, bundles");
     let list = dispatch(&scene.harness.service, &caller("u2"), "list", b"{}").await.unwrap();
     assert_eq!(list, json!({"sandboxes": [], "more": false}));
     let events = read(json!({}));

@@ -3,20 +3,32 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use stockade_image::{Digest, Record, Reference};
+use stockade_api::Empty;
+use stockade_core::{Code, Problem};
+use stockade_image::{Digest, InUse, Record, Reference};
 
 use super::used::in_use;
 use super::{open, short};
 use crate::args::image::ImageList;
+use crate::args::sandbox::ServerMode;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::registry;
+use crate::remote;
+use crate::remote::chosen::{ChosenServer, chosen};
 use crate::table::{Table, size};
 
 /// Prints the list.
 pub(super) fn run(arguments: &ImageList) -> Result<u8, Failure> {
-    let (data, store) = open()?;
-    let mut records = store.list().map_err(|error| registry::store_problem(&error))?;
+    let (mut records, used) = match chosen() {
+        Some(server) => (of_server(arguments, server)?, InUse::default()),
+        None => {
+            let (data, store) = open()?;
+            let records = store.list().map_err(|error| registry::store_problem(&error))?;
+            let used = if arguments.all { in_use(&data, &store)? } else { Default::default() };
+            (records, used)
+        }
+    };
     if let Some(name) = &arguments.name {
         let wanted = registry::reference(name)?;
         records.retain(|record| {
@@ -26,7 +38,6 @@ pub(super) fn run(arguments: &ImageList) -> Result<u8, Failure> {
     }
     // The newest first.
     records.sort_by(|one, other| other.added.cmp(&one.added));
-    let used = if arguments.all { in_use(&data, &store)? } else { Default::default() };
     let named: BTreeSet<_> = records.iter().map(|record| record.digest.clone()).collect();
     let unnamed = used.iter().filter(|(digest, _)| !named.contains(*digest));
     let unnamed: Vec<_> = unnamed.filter(|_| arguments.name.is_none()).collect();
@@ -74,6 +85,24 @@ pub(super) fn run(arguments: &ImageList) -> Result<u8, Failure> {
     }
     print_text(&table.text())?;
     Ok(0)
+}
+
+/// The records of a server on another machine.
+fn of_server(arguments: &ImageList, server: &ChosenServer) -> Result<Vec<Record>, Failure> {
+    if arguments.all {
+        let message = format!("`--all` is not available from {}", server.url);
+        return Err(Problem::new(Code::Unsupported, message)
+            .because("which images are in use is known only on the machine of the store")
+            .remedied_by("on the server's machine: stockade image ls --all")
+            .into());
+    }
+    let list = remote::with(ServerMode { in_process: false }, async |remote| {
+        Ok(remote.sandboxes.images(remote.caller(), Empty {}).await?)
+    })?;
+    let records = list.images.iter().map(Record::from_stored);
+    records.collect::<Option<_>>().ok_or_else(|| {
+        Problem::new(Code::Io, "the list of images from the server is invalid").into()
+    })
 }
 
 /// The name without tag and digest.

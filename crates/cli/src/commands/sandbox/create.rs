@@ -26,6 +26,7 @@ use crate::images;
 use crate::problem::{Failure, caused};
 use crate::profile::{self, Profile};
 use crate::registry;
+use crate::remote::chosen::chosen;
 use crate::remote::{self, Remote};
 use crate::request::{self, SandboxRequest};
 use crate::secrets;
@@ -41,7 +42,7 @@ pub(super) const START_SCRIPT: &str = "stockade.post-start";
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
     let Prepared { request, profile, values, script } = prepare(arguments)?;
-    base::prepare(&request)?;
+    prepare_here(&request)?;
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
         let made = give_values(&remote, made, values).await?;
@@ -82,7 +83,7 @@ pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
             .into());
     }
     let Prepared { request: sandbox, profile, values, .. } = prepare(arguments.create)?;
-    base::prepare(&sandbox)?;
+    prepare_here(&sandbox)?;
     let request = stockade_api::Restore { snapshot_id, sandbox };
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.restore(&remote.idempotent(), request).await?;
@@ -191,7 +192,13 @@ pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
             "`--pull` is for images of the store, and the runtime docker uses those of its engine";
         return Err(Problem::new(Code::InvalidInput, message));
     }
-    if arguments.sandbox.image.is_some() && !of_engine {
+    if let (Some(server), Some(_)) = (chosen(), arguments.sandbox.pull) {
+        let message = "`--pull` is for the store of images on this machine";
+        return Err(Problem::new(Code::InvalidInput, message)
+            .because(format!("the sandbox would be created on {}", server.url))
+            .remedied_by("on the server's machine: stockade image pull NAME"));
+    }
+    if arguments.sandbox.image.is_some() && !of_engine && chosen().is_none() {
         let data = open_data_dir(&data_path()?)?;
         registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
         let note = arguments.sandbox.image.as_deref().map(|image| request::root(image, &current));
@@ -206,6 +213,34 @@ pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
         request.metadata.insert(START_SCRIPT.to_owned(), script);
     }
     Ok(Prepared { request, profile, values, script: scripts.after_creation })
+}
+
+/// Does what a sandbox needs on this machine; for one on another machine, refuses what names something
+/// of this one.
+fn prepare_here(request: &CreateSandbox) -> Result<(), Problem> {
+    let Some(server) = chosen() else { return base::prepare(request) };
+    let url = &server.url;
+    let is_path = request.image.as_deref().is_some_and(|image| image.starts_with('/'));
+    let publishes = !request.publish.is_empty();
+    let (what, remedy) = if let Some(workspace) = &request.workspace {
+        let path = workspace.host.display();
+        (format!("the workspace {path}"), format!("stockade cp {path} ID:/path"))
+    } else if let Some(mount) = request.mounts.first() {
+        let path = mount.host.display();
+        (format!("the mount of {path}"), format!("stockade cp {path} ID:/path"))
+    } else if is_path {
+        let image = request.image.as_deref().unwrap_or_default();
+        let remedy = format!("on the server's machine: stockade image import {image} NAME");
+        (format!("the image {image}"), remedy)
+    } else if publishes {
+        ("a published port".to_owned(), "stockade forward ID HOST:INSIDE".to_owned())
+    } else {
+        return Ok(());
+    };
+    let message = format!("{what} is of this machine, and the sandbox would be on {url}");
+    Err(Problem::new(Code::Unsupported, message)
+        .because("the server on another machine does not see it")
+        .remedied_by(remedy))
 }
 
 /// Adds the values of the profile that applies, and of a devcontainer.json; the result contains the scripts

@@ -42,6 +42,12 @@ const LONGEST_FOLLOW: Duration = Duration::from_secs(30);
 #[async_trait]
 impl stockade_api::Workflows for Workflows {
     async fn up(&self, caller: &Caller, request: Up) -> Result<Run> {
+        if caller.remote {
+            let message = "a request over the network must not name a workflow file";
+            return Err(Problem::new(Code::Forbidden, message)
+                .because("the file would be one of the server's machine")
+                .remedied_by("on the server's machine: stockade up FILE"));
+        }
         run_secrets::bound(&request.environment).map_err(|error| {
             let message = format!("the secret {error}");
             Problem::new(Code::InvalidInput, message).remedied_by("--secret NAME@HOST")
