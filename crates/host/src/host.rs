@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) service: Option<Service>,
     pub(crate) workflows: Runs,
     pub(crate) directory: ServerDirectory,
+    /// The directories of which sandboxes of clients over TCP may mount what lies in them.
+    pub(crate) host_paths: Vec<PathBuf>,
     store: Arc<dyn Store>,
     _lock: File,
 }
@@ -73,8 +75,10 @@ impl Host {
             host_paths: sandboxes.as_ref().and_then(|settings| settings.host_paths.clone()),
             rust_workflows: Vec::new(),
         };
+        // Unlike the files of workflows, requests over TCP mount nothing that is not named.
+        let host_paths = options.host_paths.clone().unwrap_or_default();
         let workflows = Runs::launch(Arc::clone(&store), options).await?;
-        Ok(Some(Self { service, workflows, directory, store, _lock: lock }))
+        Ok(Some(Self { service, workflows, directory, host_paths, store, _lock: lock }))
     }
 
     /// The operations on sandboxes. If sandboxes are unavailable, each is refused.

@@ -150,7 +150,9 @@ async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Resul
     let uid = rustix::process::geteuid().as_raw();
     let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
     let auth = std::sync::Arc::new(auth);
-    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts());
+    let hosts = listen.allowed_hosts();
+    let host_paths = host.host_paths.clone();
+    let routes = opensandbox::routes(host.sandboxes(), auth, hosts, host_paths);
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })

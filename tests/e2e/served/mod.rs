@@ -1,11 +1,16 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
-//! `sandboxes` uses sandboxes by plain HTTP, `clients` with released client libraries, `listener` is
-//! about the listener itself.
+//! `operations` every operation; `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain
+//! HTTP, `clients` with released clients; `listener` is about the listener itself.
 
 mod clients;
+mod isolated;
 mod listener;
+mod operations;
 mod principals;
+mod properties;
 mod sandboxes;
+mod terminals;
+mod web_socket;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -9,9 +9,11 @@
 //! `sandboxes` and the other groups of routes of the lifecycle, `proxy`, `execd`.
 
 mod create;
+mod diagnostics;
 mod egress;
 mod endpoints;
 mod execd;
+mod extensions;
 mod lifecycle;
 mod limits;
 mod names;
@@ -24,7 +26,9 @@ mod snapshots;
 mod status;
 mod target;
 mod unavailable;
+mod volumes;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, FromRequestParts as _, Request, State};
@@ -57,12 +61,20 @@ struct App {
     sandboxes: Arc<dyn Sandboxes>,
     auth: Arc<HttpAuth>,
     own_ports: OwnPorts,
+    /// The directories of the host of which sandboxes may mount what lies in them.
+    host_paths: Arc<[PathBuf]>,
 }
 
-/// Every path of the dialect, for the host names that may be served.
-pub fn routes(sandboxes: Arc<dyn Sandboxes>, auth: Arc<HttpAuth>, hosts: AllowedHosts) -> Router {
+/// Every path of the dialect, for the host names that may be served, and for sandboxes that may mount
+/// what lies in some directories of the host.
+pub fn routes(
+    sandboxes: Arc<dyn Sandboxes>,
+    auth: Arc<HttpAuth>,
+    hosts: AllowedHosts,
+    host_paths: Vec<PathBuf>,
+) -> Router {
     let own_ports = OwnPorts::new(&sandboxes);
-    let app = App { sandboxes, auth, own_ports };
+    let app = App { sandboxes, auth, own_ports, host_paths: host_paths.into() };
     let lifecycle = Router::new()
         .route("/sandboxes", post(create::create).get(sandboxes::list))
         .route("/sandboxes/{id}", get(sandboxes::get).delete(sandboxes::delete))
@@ -76,6 +88,10 @@ pub fn routes(sandboxes: Arc<dyn Sandboxes>, auth: Arc<HttpAuth>, hosts: Allowed
         )
         .route("/sandboxes/{id}/endpoints/{port}", get(endpoints::get))
         .route("/sandboxes/{id}/snapshots", post(snapshots::create))
+        .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs))
+        .route("/sandboxes/{id}/diagnostics/events", get(diagnostics::events))
+        .route("/sandboxes/{id}/diagnostics/inspect", get(diagnostics::inspect))
+        .route("/sandboxes/{id}/diagnostics/summary", get(diagnostics::summary))
         .route("/snapshots", get(snapshots::list))
         .route("/snapshots/{id}", get(snapshots::get).delete(snapshots::delete))
         .route("/metrics/events", post(sandboxes::record_event))

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::super::request::parse;
 use super::super::target::{PortState, Target};
 use super::files::{Permissions, path};
+use super::identity::{Right, check};
 use crate::failure::{Failure, invalid};
 
 /// The largest metadata of a file, in bytes.
@@ -80,6 +81,12 @@ async fn write(
     let Metadata { path: name, owner, group, mode } = metadata;
     let permissions = Permissions { owner, group, mode };
     let (uid, gid) = permissions.numbers(state, target).await?;
+    check(state, target, Right::Write, &name).await?;
+    target.refuse_other_owner(uid, gid)?;
+    let (uid, gid) = match target.identity {
+        Some(identity) => (Some(identity.uid), Some(identity.gid)),
+        None => (uid, gid),
+    };
     if uid.is_none() && gid.is_some() {
         return Err(invalid("a `group` needs an `owner`"));
     }
@@ -122,7 +129,7 @@ async fn send(mut content: Field<'_>, to: mpsc::Sender<Part>) -> Result<(), Fail
 }
 
 /// The parts of a content as a body.
-struct Parts(mpsc::Receiver<Part>);
+pub(super) struct Parts(pub(super) mpsc::Receiver<Part>);
 
 impl hyper::body::Body for Parts {
     type Data = Bytes;
