@@ -30,7 +30,8 @@ pub(super) async fn create(
         let (sandbox_id, mode) = (target.sandbox.id.clone(), permissions.bits()?);
         let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path: path(name), mode };
         state.sandboxes.make_directory(&target.caller, make).await?;
-        if uid.is_some() || gid.is_some() {
+        // A new directory can be entered by who may read it; a client gets the mode that it asks for.
+        if mode.is_some() || uid.is_some() || gid.is_some() {
             let set = SetPermissions { sandbox_id, path: path(name), mode, uid, gid };
             state.sandboxes.set_permissions(&target.caller, set).await?;
         }
@@ -104,7 +105,8 @@ async fn create_as(
     for directory in missing {
         let (uid, gid) = (Some(uid), Some(gid));
         let path = path(directory);
-        let set = SetPermissions { sandbox_id: sandbox_id(), path, mode: None, uid, gid };
+        let mode = mode.filter(|_| directory == name);
+        let set = SetPermissions { sandbox_id: sandbox_id(), path, mode, uid, gid };
         state.sandboxes.set_permissions(&target.caller, set).await?;
     }
     Ok(())

@@ -16,6 +16,7 @@ use super::super::names::Names;
 use super::super::request::{JsonBody, Query};
 use super::super::target::{Identity, PortState, Target};
 use super::identity::{Right, check};
+use super::write;
 use crate::failure::{Failure, invalid};
 
 /// A file in a response.
@@ -270,18 +271,25 @@ pub(super) async fn replace(
         check(&state, &target, Right::Read, name).await?;
         check(&state, &target, Right::Write, name).await?;
     }
-    let edits = request.iter().map(|(name, Replacement { old, new })| {
-        let (old, new) = (old.as_bytes().to_vec().into(), new.as_bytes().to_vec().into());
-        EditFile { path: path(name), old, new }
-    });
-    let edits = ReplaceText { sandbox_id: target.sandbox.id.clone(), edits: edits.collect() };
-    let replaced = state.sandboxes.replace_text(&target.caller, edits).await?;
+    let mut counts = serde_json::Map::new();
+    for (name, Replacement { old, new }) in &request {
+        let count =
+            match write::edit(&state, &target, name, (old.as_bytes(), new.as_bytes())).await? {
+                Some(count) => count,
+                None => {
+                    let (old, new) = (old.as_str().into(), new.as_str().into());
+                    let edits = vec![EditFile { path: path(name), old, new }];
+                    let edits = ReplaceText { sandbox_id: target.sandbox.id.clone(), edits };
+                    let replaced = state.sandboxes.replace_text(&target.caller, edits).await?;
+                    replaced.counts.into_iter().sum()
+                }
+            };
+        counts.insert(name.clone(), json!({ "replacedCount": count }));
+    }
     if !verbose {
         return Ok(Json(json!({})));
     }
-    let counts = request.keys().zip(replaced.counts);
-    let counts = counts.map(|(name, count)| (name.clone(), json!({ "replacedCount": count })));
-    Ok(Json(Value::Object(counts.collect())))
+    Ok(Json(Value::Object(counts)))
 }
 
 #[cfg(test)]

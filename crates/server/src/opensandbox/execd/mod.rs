@@ -3,7 +3,7 @@
 //!
 //! `command` runs commands, `events` is the stream of their output, `variables` the file with
 //! variables for later commands, `session` runs commands that share a shell's state; `files`,
-//! `content`, `lines` and `directories` are about files, `metrics` about resource usage. `pty`, `pty_socket` and `pty_output` are shells with a
+//! `content`, `lines`, `write` and `directories` are about files, `metrics` about resource usage. `pty`, `pty_socket` and `pty_output` are shells with a
 //! terminal; `isolated` are sessions that change a copy of the files; `identity` has the rights of one user.
 
 mod command;
@@ -21,6 +21,7 @@ mod pty_socket;
 mod session;
 mod upload;
 mod variables;
+mod write;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};

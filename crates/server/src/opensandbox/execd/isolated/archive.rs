@@ -115,8 +115,7 @@ impl Archive {
                     length: Some(entry.size_bytes),
                 };
                 let content = state.sandboxes.read_file(&target.caller, request).await;
-                let mut content =
-                    content.map_err(|problem| io::Error::other(problem.message))?.0;
+                let mut content = content.map_err(|problem| io::Error::other(problem.message))?.0;
                 let mut left = entry.size_bytes;
                 let mut part = vec![0; PART_BYTES];
                 while left > 0 {
