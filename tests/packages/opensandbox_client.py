@@ -1,14 +1,22 @@
 """Uses a server through the client library opensandbox of PyPI, and prints as JSON what it observed.
 
-Called as: opensandbox_client.py HOST:PORT KEY
+Called as: opensandbox_client.py HOST:PORT KEY SERVER_INSIDE. What an older version of the library does not
+have is reported as null.
 """
 
 import asyncio
+import base64
+import inspect
 import json
+import os
+import pathlib
 import sys
 from datetime import timedelta
 
+import httpx
 from opensandbox import Sandbox
+from opensandbox.adapters.command_adapter import CommandsAdapter
+from opensandbox.adapters.filesystem_adapter import FilesystemAdapter
 from opensandbox.config import ConnectionConfig
 from opensandbox.exceptions import SandboxApiException
 from opensandbox.manager import SandboxManager
@@ -21,6 +29,10 @@ from opensandbox.models.filesystem import (
     WriteEntry,
 )
 from opensandbox.models.sandboxes import SandboxFilter
+
+
+HAS_VARIABLES = hasattr(CommandsAdapter, "set_env")
+HAS_LINES = "limit" in inspect.signature(FilesystemAdapter.read_file).parameters
 
 
 def texts(messages):
@@ -37,7 +49,8 @@ async def commands(sandbox, report):
     }
     failed = await sandbox.commands.run("exit 3")
     report["failed"] = {"exit": failed.exit_code}
-    await sandbox.commands.set_env("KEPT", "it's \"kept\"")
+    if HAS_VARIABLES:
+        await sandbox.commands.set_env("KEPT", "it's \"kept\"")
     options = RunCommandOpts(envs={"GIVEN": "per call"})
     ran = await sandbox.commands.run('echo "$GIVEN"; echo "$KEPT"', opts=options)
     report["environment"] = texts(ran.logs.stdout)
@@ -78,6 +91,13 @@ async def files(sandbox, report):
     ])
     report["range"] = await sandbox.files.read_file("/tmp/work/a.txt", range_header="bytes=2-5")
     await sandbox.files.set_permissions([SetPermissionEntry(path="/tmp/work/run.sh", mode=755)])
+    if HAS_LINES:
+        await sandbox.files.write_file("/tmp/lines", "line1\nline2\nline3\nline4\nline5")
+        report["lines"] = [
+            await sandbox.files.read_file("/tmp/lines", offset=2, limit=2),
+            await sandbox.files.read_file("/tmp/lines", offset=4),
+            await sandbox.files.read_file("/tmp/lines", limit=2),
+        ]
     info = (await sandbox.files.get_file_info(["/tmp/work/run.sh"]))["/tmp/work/run.sh"]
     report["info"] = {"mode": info.mode, "size": info.size, "type": "file"}
     found = await sandbox.files.search(SearchEntry(path="/tmp/work", pattern="*.txt"))
@@ -96,6 +116,35 @@ async def files(sandbox, report):
     await sandbox.files.delete_directories(["/tmp/work"])
 
 
+async def ports(sandbox, server, report):
+    await sandbox.files.write_file("/tmp/server.py", pathlib.Path(server).read_bytes())
+    background = RunCommandOpts(background=True)
+    await sandbox.commands.run("python3 /tmp/server.py 8123", opts=background)
+    found = await sandbox.get_endpoint(8123)
+    url = f"http://{found.endpoint}"
+    async with httpx.AsyncClient(headers=found.headers or {}) as http:
+        for _ in range(600):
+            answer = await http.get(f"{url}/a?b=c")
+            if answer.status_code == 200:
+                break
+            await asyncio.sleep(0.05)
+        report["get"] = answer.text
+        report["post"] = (await http.post(f"{url}/p", content=b"body")).text
+    host, _, path = found.endpoint.partition("/")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    head = [f"GET /{path}/ws HTTP/1.1", f"Host: {host}", "Connection: Upgrade"]
+    head += ["Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+    head += [f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}"]
+    head += [f"{name}: {value}" for name, value in (found.headers or {}).items()]
+    writer.write("\r\n".join([*head, "", ""]).encode())
+    status = await reader.readuntil(b"\r\n\r\n")
+    # A text message with the mask 0.
+    writer.write(b"\x81\x84\0\0\0\0over")
+    answer = await reader.readexactly(2 + len("echo over"))
+    report["socket"] = [int(status.split()[1]), answer[2:].decode()]
+    writer.close()
+
+
 async def life(sandbox, config, report):
     session = await sandbox.commands.create_session(working_directory="/tmp")
     first = await sandbox.commands.run_in_session(session, "pwd; export KEPT_HERE=kept")
@@ -106,6 +155,7 @@ async def life(sandbox, config, report):
     await sandbox.files.write_file("/tmp/state", "still here")
     await sandbox.pause()
     paused = (await sandbox.get_info()).status.state
+    report["healthy_when_paused"] = await sandbox.is_healthy()
     resumed = await Sandbox.resume(sandbox.id, connection_config=config)
     state = (await resumed.get_info()).status.state
     report["paused"] = [paused, state, await resumed.files.read_file("/tmp/state")]
@@ -114,12 +164,13 @@ async def life(sandbox, config, report):
     report["renewed"] = (await sandbox.get_info()).expires_at > before
     report["memory"] = (await sandbox.get_metrics()).memory_total_in_mib > 0
     async with await SandboxManager.create(connection_config=config) as manager:
-        selection = SandboxFilter(states=["Running"], metadata={"team": "a b"})
+        states = ["Pending", "Allocated", "Running"]
+        selection = SandboxFilter(states=states, metadata={"team": "a b"})
         listed = await manager.list_sandbox_infos(selection)
         report["listed"] = [info.id for info in listed.sandbox_infos] == [sandbox.id]
 
 
-async def main(domain, key):
+async def main(domain, key, server):
     report = {}
     config = ConnectionConfig(domain=domain, api_key=key, request_timeout=timedelta(seconds=60))
     sandbox = await Sandbox.create(
@@ -127,10 +178,13 @@ async def main(domain, key):
         connection_config=config,
         timeout=timedelta(minutes=30),
         metadata={"team": "a b"},
+        extensions={"opensandbox.extensions.own": "value"},
     )
     try:
+        report["extensions"] = getattr(await sandbox.get_info(), "extensions", None)
         await commands(sandbox, report)
         await files(sandbox, report)
+        await ports(sandbox, server, report)
         await life(sandbox, config, report)
     finally:
         await sandbox.kill()

@@ -21,6 +21,9 @@ pub struct Network {
     /// The names that are allowed also if they lead to a private network, as `NAME` or `NAME:PORT`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_internal: Vec<AllowedHost>,
+    /// The denied hosts, in the same form: a denied host is denied whatever else is allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<AllowedHost>,
     /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
@@ -43,6 +46,7 @@ impl Default for Network {
         Self {
             allow: Vec::new(),
             allow_internal: Vec::new(),
+            deny: Vec::new(),
             default: Effect::Deny,
             secrets: Vec::new(),
             strict_secrets: false,
@@ -70,6 +74,8 @@ impl Network {
             })?;
             rules.push(rule);
         }
+        let denied = self.deny.iter().cloned().map(Rule::from);
+        rules.extend(denied.map(|rule| Rule { action: Effect::Deny, ..rule }));
         Ok(Policy::new(self.default, rules)?)
     }
 
@@ -130,6 +136,13 @@ pub struct ChangeNetwork {
     /// The allowed hosts to remove, written as they were added. Secrets are no longer bound to them.
     #[serde(default)]
     pub refuse: Vec<AllowedHost>,
+    /// The hosts to deny, as in [`Network::deny`]. They are no longer among the allowed ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<AllowedHost>,
+    /// The denied hosts to remove, written as they were added. One that is added to the allowed ones
+    /// is removed in any case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_denied: Vec<AllowedHost>,
     /// Secrets to add, as in [`Network::secrets`]. The hosts of a secret that the sandbox has are
     /// replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -151,6 +164,8 @@ impl ChangeNetwork {
             allow: Vec::new(),
             allow_internal: Vec::new(),
             refuse: Vec::new(),
+            deny: Vec::new(),
+            remove_denied: Vec::new(),
             secrets: Vec::new(),
             remove_secrets: Vec::new(),
             strict_secrets: None,
@@ -189,9 +204,15 @@ impl Network {
         };
         add(&mut changed.allow, allow);
         add(&mut changed.allow_internal, allow_internal);
+        let is_allowed = |host: &AllowedHost| allow.contains(host) || allow_internal.contains(host);
+        changed.deny.retain(|own| !change.remove_denied.contains(own) && !is_allowed(own));
+        let denies = |host: &AllowedHost| change.deny.contains(host);
+        changed.allow.retain(|own| !denies(own));
+        changed.allow_internal.retain(|own| !denies(own));
+        add(&mut changed.deny, &change.deny);
         let policy = changed.policy()?;
         // Who may not connect to a host has no secret for it either.
-        if !refuse.is_empty() {
+        if !refuse.is_empty() || !change.deny.is_empty() {
             changed.secrets.retain(|own| is_bindable(own, &policy));
         }
         for name in &change.remove_secrets {

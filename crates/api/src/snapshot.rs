@@ -14,6 +14,9 @@ pub struct TakeSnapshot {
     /// Its id; generated when absent.
     #[serde(default)]
     pub id: Option<SnapshotId>,
+    /// A name for people. It need not be unique.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// The properties of a snapshot.
@@ -28,6 +31,9 @@ pub struct Snapshot {
     pub created_at: Time,
     /// The size of its files, in bytes.
     pub size_bytes: u64,
+    /// Its name, if it was given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// Creates a sandbox from the files of a snapshot.

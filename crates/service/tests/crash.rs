@@ -322,7 +322,7 @@ async fn during_renew_snapshot_and_the_writing_of_a_file() {
         assert_eq!(harness.kinds().await, [Kind::SandboxCreated, Kind::SandboxRenewed]);
 
         harness.gate.hold("snapshot", side);
-        let request = TakeSnapshot { sandbox_id: sandbox.clone(), id: None };
+        let request = TakeSnapshot { sandbox_id: sandbox.clone(), id: None, name: None };
         let _cut =
             harness.spawn(|service| async move { service.snapshot(&caller("u1"), request).await });
         harness.gate.wait_for_held(1).await;

@@ -322,7 +322,7 @@ async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
     harness.service.pause(&me, by_id()).await.unwrap();
     harness.service.resume(&me, by_id()).await.unwrap();
     assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
-    let take = TakeSnapshot { sandbox_id: id.clone(), id: None };
+    let take = TakeSnapshot { sandbox_id: id.clone(), id: None, name: None };
     let snapshot = harness.service.snapshot(&me, take).await.unwrap();
     harness.service.stop(&me, by_id()).await.unwrap();
     assert_eq!(network_status(harness.status(&id).await).closed, None);

@@ -1,14 +1,19 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
-//! `sandboxes` uses sandboxes by plain HTTP, `clients` with released client libraries, `remote` with the
-//! commands of Stockade; `listener` is about the listener itself, and `from_inside` attacks it from a
-//! sandbox.
+//! `operations` every operation; `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain
+//! HTTP, `clients` with released clients, `remote` with the commands of Stockade; `listener` is about the
+//! listener itself, and `from_inside` attacks it from a sandbox.
 
 mod clients;
 mod from_inside;
+mod isolated;
 mod listener;
+mod operations;
 mod principals;
+mod properties;
 mod remote;
 mod sandboxes;
+mod terminals;
+mod web_socket;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -77,7 +77,7 @@ fn commands_and_files(world: &World) {
     assert_eq!(plain.status, 400, "{}", plain.text());
     let unknown = ask("POST /command", &json!({ "command": "id", "nice": 1 }));
     assert_eq!((unknown.status, unknown.value()["code"].clone()), (501, json!("UNSUPPORTED")));
-    for line in ["POST /code", "GET /v1/isolated/sessions", "POST /pty"] {
+    for line in ["POST /code", "GET /code/contexts"] {
         assert_eq!(ask(line, &Value::Null).status, 501, "{line}");
     }
 }
@@ -214,8 +214,16 @@ fn the_policy_of_a_sandbox_is_changed(world: &World) {
         { "action": "allow", "target": "c.test" },
         { "action": "deny", "target": "c.test" },
     ]);
-    assert_eq!(targets(&egress("PATCH", &rules)), ["*.b.test", "c.test"]);
-    assert_eq!(targets(&lifecycle("DELETE", &json!(["c.test", "none.test"]))), ["*.b.test"]);
+    let changed = egress("PATCH", &rules);
+    assert_eq!(targets(&changed), ["*.b.test", "c.test", "a.test"]);
+    assert_eq!(changed.value()["policy"]["egress"][2]["action"], "deny");
+    let left = lifecycle("DELETE", &json!(["c.test", "none.test"]));
+    assert_eq!(targets(&left), ["*.b.test", "a.test"]);
+    // What is allowed again is not denied any more, and the other way round.
+    let rules = json!([{ "action": "allow", "target": "a.test" }]);
+    assert_eq!(egress("PATCH", &rules).value()["policy"]["egress"][1]["action"], "allow");
+    let rules = json!([{ "action": "deny", "target": "x.b.test" }]);
+    assert_eq!(targets(&egress("PATCH", &rules)), ["*.b.test", "a.test", "x.b.test"]);
     let policy = json!({ "egress": [{ "action": "allow", "target": "d.test" }] });
     assert_eq!(targets(&lifecycle("PUT", &policy)), ["d.test"]);
     for target in ["10.0.0.1", "127.0.0.0/8", "host.stockade.internal", "*", "::1"] {
@@ -262,8 +270,11 @@ fn the_lifecycle_has_the_states_of_its_clients(world: &World) {
     assert_eq!(none["items"], json!([]));
     for (more, status) in [
         (json!({ "image": { "uri": "/etc" } }), 501),
-        (json!({ "image": { "uri": "ubuntu" } }), 501),
-        (json!({ "volumes": [{ "name": "a", "mountPath": "/a", "host": { "path": "/" } }] }), 501),
+        (json!({ "image": { "uri": "../etc" } }), 501),
+        (json!({ "image": { "uri": "no-such-image:1" } }), 404),
+        (json!({ "volumes": [{ "name": "a", "mountPath": "/a", "host": { "path": "/" } }] }), 403),
+        (json!({ "volumes": [{ "name": "a", "mountPath": "/a", "ossfs": {} }] }), 501),
+        (json!({ "extensions": { "access.renew.extend.seconds": "5" } }), 400),
         (json!({ "extensions": { "poolRef": "a" } }), 501),
         (json!({ "novelty": 1 }), 501),
         (json!({ "resourceLimits": { "gpu": "1" } }), 501),

@@ -294,6 +294,7 @@ impl<'a> SocketClient<'a> {
         let request = TakeSnapshot {
             sandbox_id: self.id.clone(),
             id: Some(SnapshotId::new(self.world.unique_name("kept"))?),
+            name: None,
         };
         let kept = self.world.call(async |me| server.snapshot(me, request.clone()).await).await?;
         let id = SandboxId::new(self.world.unique_name(self.id.as_str()))?;

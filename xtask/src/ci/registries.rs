@@ -34,10 +34,17 @@ pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
     dir.install(&mut [npm])
 }
 
-/// Installs the packages of PyPI in virtual environments: `python`, and `opensandbox`, whose packages need
-/// other versions.
+/// The virtual environments, which need other versions of the same packages, and their lock files.
+const ENVIRONMENTS: [(&str, &str); 4] = [
+    ("python", "requirements.txt"),
+    ("opensandbox", "opensandbox.txt"),
+    ("opensandbox-old", "opensandbox-old.txt"),
+    ("langchain", "langchain.txt"),
+];
+
+/// Installs the packages of PyPI in virtual environments.
 pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    for (name, lock) in [("python", "requirements.txt"), ("opensandbox", "opensandbox.txt")] {
+    for (name, lock) in ENVIRONMENTS {
         match environment(workspace, name, lock)? {
             Outcome::Passed => {}
             other => return Ok(other),

@@ -1,6 +1,7 @@
 //! `POST /v1/sandboxes`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use axum::Json;
 use axum::extract::State;
@@ -8,16 +9,19 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{
-    CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, KillSandbox, Network, Restore,
-    Sandbox,
+    Bytes, CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, KillSandbox, Network,
+    Restore, Sandbox,
 };
 use stockade_core::SnapshotId;
 
 use super::App;
 use super::egress::{Policy, network};
+use super::extensions::{self, EXTENSIONS};
 use super::limits::limits;
 use super::request::JsonBody;
 use super::sandboxes::{ENTRYPOINT, RESERVED, SandboxBody};
+use super::target::{VARIABLES, VARIABLES_FILE};
+use super::volumes::{self, Volume};
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid, unsupported};
 
@@ -63,9 +67,9 @@ pub(super) struct Request {
     #[expect(dead_code, reason = "both values have the same meaning")]
     secure_access: Option<bool>,
     #[serde(default)]
-    volumes: Option<Vec<Value>>,
+    volumes: Option<Vec<Volume>>,
     #[serde(default)]
-    extensions: Option<BTreeMap<String, Value>>,
+    extensions: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,16 +113,12 @@ impl Request {
             ),
             (self.lifecycle.is_some(), "`lifecycle`"),
             (self.credential_proxy.as_ref().is_some_and(|it| it.enabled), "`credentialProxy`"),
-            (self.volumes.as_ref().is_some_and(|it| !it.is_empty()), "`volumes`"),
             (self.image.as_ref().is_some_and(|it| it.auth.is_some()), "`image.auth`"),
         ];
         if let Some((_, what)) = requested.iter().find(|(requested, _)| *requested) {
             return Err(unsupported(what));
         }
-        match self.extensions.as_ref().and_then(|extensions| extensions.keys().next()) {
-            Some(name) => Err(unsupported(format_args!("the extension `{name}`"))),
-            None => Ok(()),
-        }
+        extensions::check(self.extensions.as_ref().unwrap_or(&BTreeMap::new()))
     }
 
     /// The name of the image, or the snapshot.
@@ -132,24 +132,33 @@ impl Request {
                 Ok(Source::Snapshot(id))
             }
             (Some(image), None) if image.uri == HOST => Ok(Source::Host),
-            // A client on another host must not name paths of this one.
-            (Some(image), None) if image.uri.contains(':') && image.uri.starts_with("snapshot") => {
-                Err(invalid("a snapshot is named in `snapshotId`"))
-            }
-            (Some(image), None) => {
-                let refused = unsupported(format_args!("the image {:?}", image.uri));
-                Err(Failure(
-                    refused.0.remedied_by(
-                        "use the image \"host\": the programs of the server's machine",
-                    ),
-                ))
-            }
+            (Some(image), None) => Ok(Source::Image(image_name(&image.uri)?)),
         }
     }
 }
 
+/// The name of an image of the store. A client must not name paths of this host, and a snapshot is
+/// named in another way.
+fn image_name(uri: &str) -> Result<String, Failure> {
+    if uri.starts_with(['/', '.', '~']) {
+        let refused = unsupported(format_args!("the image {uri:?}, which is a path"));
+        return Err(Failure(
+            refused
+                .0
+                .remedied_by("use \"host\", the programs of the server's machine, or an image"),
+        ));
+    }
+    if uri.is_empty() || uri.starts_with("snapshot:") {
+        return Err(invalid(
+            "`image.uri` is the name of an image; a snapshot is named in `snapshotId`",
+        ));
+    }
+    Ok(uri.to_owned())
+}
+
 enum Source {
     Host,
+    Image(String),
     Snapshot(SnapshotId),
 }
 
@@ -162,10 +171,14 @@ pub(super) async fn create(
     request.refuse_unsupported()?;
     let source = request.source()?;
     let entrypoint = request.entrypoint.clone().unwrap_or_default();
-    let sandbox = specification(request, &entrypoint)?;
+    let mut sandbox = specification(request, &entrypoint)?;
     let caller = &principal.caller;
     let created = match source {
         Source::Host => app.sandboxes.create(caller, sandbox).await?,
+        Source::Image(name) => {
+            sandbox.image = Some(name);
+            app.sandboxes.create(caller, sandbox).await?
+        }
         Source::Snapshot(snapshot_id) => {
             app.sandboxes.restore(caller, Restore { snapshot_id, sandbox }).await?
         }
@@ -175,7 +188,7 @@ pub(super) async fn create(
 }
 
 fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbox, Failure> {
-    let environment: BTreeMap<_, _> = request
+    let environment: BTreeMap<_, Bytes> = request
         .env
         .unwrap_or_default()
         .into_iter()
@@ -187,6 +200,16 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
     }
     let text = serde_json::to_string(entrypoint).map_err(|error| invalid(error.to_string()))?;
     metadata.insert(ENTRYPOINT.to_owned(), text);
+    if let Some(extensions) = request.extensions.filter(|extensions| !extensions.is_empty()) {
+        let text =
+            serde_json::to_string(&extensions).map_err(|error| invalid(error.to_string()))?;
+        metadata.insert(EXTENSIONS.to_owned(), text);
+    }
+    // The interface for commands reads this file.
+    if let Some(Bytes(path)) = environment.get(VARIABLES) {
+        let path = String::from_utf8_lossy(path).into_owned();
+        metadata.insert(VARIABLES_FILE.to_owned(), path);
+    }
     let (limits, best_effort) = limits(&request.resource_limits.unwrap_or_default())?;
     let network: Option<Network> = request.network_policy.map(network).transpose()?;
     let expiry = match request.timeout {
@@ -194,7 +217,7 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
         Some(0) => return Err(invalid("`timeout` must be at least 1 second")),
         Some(seconds) => Expiry::Seconds(std::time::Duration::from_secs(seconds).as_secs_f64()),
     };
-    Ok(CreateSandbox {
+    let mut sandbox = CreateSandbox {
         environment,
         metadata,
         limits,
@@ -203,7 +226,9 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
         expiry,
         on_expiry: Some(ExpiryAction::Terminate),
         ..CreateSandbox::default()
-    })
+    };
+    volumes::add(request.volumes.unwrap_or_default(), &mut sandbox)?;
+    Ok(sandbox)
 }
 
 /// Starts the entrypoint of a new sandbox. If that fails, the sandbox is ended.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{ChangeNetwork, Network, Sandbox};
 use stockade_core::access::Effect;
-use stockade_core::network::{AllowedHost, Target, is_host_loopback};
+use stockade_core::network::{self, AllowedHost, Target, is_host_loopback};
 
 use super::request::JsonBody;
 use super::target::{self, PortState};
@@ -51,17 +51,27 @@ fn host(target: &str) -> Result<AllowedHost, Failure> {
     target.parse().map_err(|error| invalid(format!("the target {target:?} is invalid: {error}")))
 }
 
+/// A target that is denied may be of any kind.
+fn denied(target: &str) -> Result<AllowedHost, Failure> {
+    target.parse().map_err(|error| invalid(format!("the target {target:?} is invalid: {error}")))
+}
+
 /// The network of a new sandbox with that policy.
 pub(super) fn network(policy: Policy) -> Result<Network, Failure> {
     let mut network = Network::default();
     if policy.default_action == Some(Action::Allow) {
         network.default = Effect::Allow;
     }
-    for rule in policy.egress.unwrap_or_default() {
-        match rule.action {
-            Action::Allow => network.allow.push(host(&rule.target)?),
-            Action::Deny => return Err(unsupported("a rule that denies a target")),
+    let mut seen: Vec<String> = Vec::new();
+    for Rule { action, target } in policy.egress.unwrap_or_default() {
+        if seen.contains(&target) {
+            continue;
         }
+        match action {
+            Action::Allow => network.allow.push(host(&target)?),
+            Action::Deny => network.deny.push(denied(&target)?),
+        }
+        seen.push(target);
     }
     Ok(network)
 }
@@ -109,10 +119,7 @@ pub(super) fn additions(sandbox: &Sandbox, rules: &[Rule]) -> Result<ChangeNetwo
         seen.push(&rule.target);
         match rule.action {
             Action::Allow => request.allow.push(host(&rule.target)?),
-            Action::Deny if is_allowed(sandbox, &rule.target) => {
-                request.refuse.push(host(&rule.target)?);
-            }
-            Action::Deny => return Err(unsupported("a rule that denies a target")),
+            Action::Deny => request.deny.push(denied(&rule.target)?),
         }
     }
     Ok(request)
@@ -121,8 +128,13 @@ pub(super) fn additions(sandbox: &Sandbox, rules: &[Rule]) -> Result<ChangeNetwo
 /// The change that removes the rules for targets.
 pub(super) fn removals(sandbox: &Sandbox, targets: &[String]) -> Result<ChangeNetwork, Failure> {
     let mut request = ChangeNetwork::new(sandbox.id.clone());
-    for name in targets.iter().filter(|name| is_allowed(sandbox, name)) {
-        request.refuse.push(host(name)?);
+    for name in targets {
+        for rule in current(sandbox).filter(|rule| is_about(rule, name)) {
+            match rule.action {
+                Effect::Allow => request.refuse.push(written(rule)?),
+                Effect::Deny => request.remove_denied.push(written(rule)?),
+            }
+        }
     }
     Ok(request)
 }
@@ -134,18 +146,22 @@ pub(super) fn replacement(sandbox: &Sandbox, policy: Policy) -> Result<ChangeNet
     let Some(current) = sandbox.network.as_ref().map(|network| &network.policy) else {
         // The change itself is refused then, with the reason.
         request.allow = wanted.allow;
+        request.deny = wanted.deny;
         return Ok(request);
     };
     if current.default_effect() != wanted.default {
         return Err(unsupported("another `defaultAction` than that of the sandbox"));
     }
     for rule in current.rules() {
-        let kept = wanted.allow.iter().any(|host| *host.target() == rule.target);
-        if !kept {
-            request.refuse.push(host(&rule.target.to_string())?);
+        let host = written(rule)?;
+        match rule.action {
+            Effect::Allow if !wanted.allow.contains(&host) => request.refuse.push(host),
+            Effect::Deny if !wanted.deny.contains(&host) => request.remove_denied.push(host),
+            Effect::Allow | Effect::Deny => {}
         }
     }
     request.allow = wanted.allow;
+    request.deny = wanted.deny;
     Ok(request)
 }
 
@@ -171,11 +187,23 @@ async fn remove(
     Ok(status(&state.sandboxes.change_network(&target.caller, request).await?))
 }
 
-/// Whether a rule allows exactly this target, and the default denies it.
-fn is_allowed(sandbox: &Sandbox, target: &str) -> bool {
-    sandbox.network.as_ref().is_some_and(|network| {
-        let mut rules = network.policy.rules().iter();
-        network.policy.default_effect() == Effect::Deny
-            && rules.any(|rule| rule.target.to_string().eq_ignore_ascii_case(target))
-    })
+/// The rules of a sandbox.
+fn current(sandbox: &Sandbox) -> impl Iterator<Item = &network::Rule> {
+    sandbox.network.iter().flat_map(|network| network.policy.rules())
+}
+
+/// Whether a rule is about exactly this target.
+fn is_about(rule: &network::Rule, target: &str) -> bool {
+    rule.target.to_string().eq_ignore_ascii_case(target)
+}
+
+/// The host of a rule, as it was added.
+fn written(rule: &network::Rule) -> Result<AllowedHost, Failure> {
+    let target = rule.target.to_string();
+    let text = match rule.ports.first() {
+        Some(port) if target.contains(':') => format!("[{target}]:{port}"),
+        Some(port) => format!("{target}:{port}"),
+        None => target,
+    };
+    text.parse().map_err(|error| invalid(format!("the rule {text:?} is unknown: {error}")))
 }

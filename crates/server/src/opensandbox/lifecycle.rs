@@ -1,16 +1,15 @@
 //! `pause`, `resume` and `renew-expiration` of a sandbox.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use stockade_api::{ById, Problem, Renew};
+use stockade_api::{ById, Caller, Problem, Renew};
 use stockade_core::{Code, Time};
 
 use super::App;
-use super::request::{Id, JsonBody};
+use super::execd::isolated::sessions;
+use super::request::{Id, JsonBody, now};
 use super::sandboxes::find;
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid};
@@ -21,8 +20,30 @@ pub(super) async fn pause(
     principal: Principal,
     Id(id): Id,
 ) -> Result<StatusCode, Failure> {
-    app.sandboxes.pause(&principal.caller, ById { id }).await?;
+    let paused = app.sandboxes.pause(&principal.caller, ById { id }).await?;
+    // Nothing of a paused sandbox runs.
+    for session in running_sessions(&app, &principal, &paused.id).await? {
+        app.sandboxes.pause(&without_key(&principal), ById { id: session.id }).await?;
+    }
     Ok(StatusCode::ACCEPTED)
+}
+
+/// The isolated sessions of a sandbox that run.
+async fn running_sessions(
+    app: &App,
+    principal: &Principal,
+    id: &stockade_core::SandboxId,
+) -> Result<Vec<stockade_api::Sandbox>, Failure> {
+    let mut sessions = sessions(&*app.sandboxes, &without_key(principal), id).await?;
+    sessions.retain(|session| session.state == stockade_core::State::Running);
+    Ok(sessions)
+}
+
+/// The caller, for operations beside the one that its idempotency key is for.
+fn without_key(principal: &Principal) -> Caller {
+    let mut caller = principal.caller.clone();
+    caller.idempotency_key = None;
+    caller
 }
 
 /// `POST /v1/sandboxes/{id}/resume`. One that has stopped is started.
@@ -59,9 +80,7 @@ pub(super) async fn renew(
         let message = "the sandbox was created without a timeout, and does not expire";
         return Err(Problem::new(Code::Conflict, message).into());
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = Time::from_ms(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
-    let left = request.expires_at.duration_since(now).as_secs_f64();
+    let left = request.expires_at.duration_since(now()).as_secs_f64();
     if left <= 0.0 {
         return Err(invalid("`expiresAt` is in the past"));
     }

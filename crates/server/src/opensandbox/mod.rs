@@ -9,9 +9,11 @@
 //! `sandboxes` and the other groups of routes of the lifecycle, `proxy`, `execd`.
 
 mod create;
+mod diagnostics;
 mod egress;
 mod endpoints;
 mod execd;
+mod extensions;
 mod lifecycle;
 mod limits;
 mod names;
@@ -24,7 +26,9 @@ mod snapshots;
 mod status;
 mod target;
 mod unavailable;
+mod volumes;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, FromRequestParts as _, Request, State};
@@ -57,6 +61,7 @@ struct App {
     sandboxes: Arc<dyn Sandboxes>,
     auth: Arc<HttpAuth>,
     own_ports: OwnPorts,
+    /// The directories of the host of which sandboxes may mount what lies in them.
 }
 
 /// Every path of the dialect, and `own`, the paths of Stockade's own one, for the host names that may be
@@ -82,6 +87,10 @@ pub fn routes(
         )
         .route("/sandboxes/{id}/endpoints/{port}", get(endpoints::get))
         .route("/sandboxes/{id}/snapshots", post(snapshots::create))
+        .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs))
+        .route("/sandboxes/{id}/diagnostics/events", get(diagnostics::events))
+        .route("/sandboxes/{id}/diagnostics/inspect", get(diagnostics::inspect))
+        .route("/sandboxes/{id}/diagnostics/summary", get(diagnostics::summary))
         .route("/snapshots", get(snapshots::list))
         .route("/snapshots/{id}", get(snapshots::get).delete(snapshots::delete))
         .route("/metrics/events", post(sandboxes::record_event))

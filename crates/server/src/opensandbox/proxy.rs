@@ -9,16 +9,21 @@ use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
-use stockade_api::Sandboxes;
+use hyper::upgrade::OnUpgrade;
+use stockade_api::{Renew, Sandboxes};
 use tower::ServiceExt as _;
 
-use super::request::{Peer, port_number, sandbox_id};
+use super::execd::pty::Clients;
+use super::request::{Peer, now, port_number, sandbox_id};
 use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
-use super::{App, REQUEST_BYTES, egress, execd, port};
+use super::{App, REQUEST_BYTES, egress, execd, extensions, port};
 use crate::auth::invalid_token;
 use crate::failure::{Failure, invalid};
+
+/// With the value `skip`, a request does not renew its sandbox.
+const RENEWAL: &str = "open-sandbox-access-renew";
 
 /// The routes of the ports that the server itself serves.
 #[derive(Debug, Clone)]
@@ -29,9 +34,10 @@ pub(super) struct OwnPorts {
 
 impl OwnPorts {
     pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>) -> Self {
-        let state = || PortState { sandboxes: Arc::clone(sandboxes) };
+        let clients = Clients::default();
+        let state = || PortState { sandboxes: Arc::clone(sandboxes), clients: clients.clone() };
         Self {
-            execd: limited(execd::routes()).with_state(state()),
+            execd: limited(execd::routes(&state())).with_state(state()),
             egress: limited(egress::routes()).with_state(state()),
         }
     }
@@ -69,13 +75,18 @@ async fn serve_port(
     let (principal, sandbox) =
         app.auth.check_token(&*app.sandboxes, &peer, &token, (&id, port)).await?;
     let mut caller = principal.caller;
+    let skips = request.headers().get(RENEWAL).is_some_and(|value| value == "skip");
+    if !skips && let Some(seconds) = extensions::renewal(&sandbox, now()) {
+        let renew = Renew { id: id.clone(), ttl_seconds: Some(seconds), shorten: false };
+        app.sandboxes.renew(&caller, renew).await?;
+    }
     *request.uri_mut() = inner_uri(request.uri())?;
     // Other requests may be several operations, which cannot have the same key.
     if port == EXECD_PORT && request.uri().path() == "/command" {
         let key = request.headers().get(stockade_api::wire::KEY_HEADER);
         caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
     }
-    let target = Target { caller, sandbox: Arc::new(sandbox) };
+    let target = Target { caller, sandbox: Arc::new(sandbox), identity: None };
     let routes = match port {
         EXECD_PORT => app.own_ports.execd,
         EGRESS_PORT => app.own_ports.egress,
@@ -83,12 +94,21 @@ async fn serve_port(
     };
     // The parts of this path are no parameters of the routes on the port.
     let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     parts.extensions = Extensions::new();
     parts.extensions.insert(target);
+    // For a WebSocket.
+    parts.extensions.extend(upgrade.map(in_extensions).unwrap_or_default());
     match routes.oneshot(Request::from_parts(parts, body)).await {
         Ok(response) => Ok(response),
         Err(never) => match never {},
     }
+}
+
+fn in_extensions(upgrade: OnUpgrade) -> Extensions {
+    let mut extensions = Extensions::new();
+    extensions.insert(upgrade);
+    extensions
 }
 
 /// The access token of a request.

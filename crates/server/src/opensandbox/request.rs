@@ -1,6 +1,7 @@
 //! What all routes read from a request: its connection, its caller, its JSON and its query.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -8,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use serde::de::DeserializeOwned;
 use stockade_api::Problem;
-use stockade_core::{Code, SandboxId};
+use stockade_core::{Code, SandboxId, Time};
 
 use super::{App, TcpPeer};
 use crate::auth::Principal;
@@ -62,6 +63,12 @@ impl FromRequestParts<App> for Id {
 pub(super) fn sandbox_id(text: &str) -> Result<SandboxId, Failure> {
     SandboxId::new(text)
         .map_err(|_| Failure(Problem::new(Code::NotFound, format!("there is no sandbox {text:?}"))))
+}
+
+/// The current time.
+pub(super) fn now() -> Time {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_ms(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// A port in a path.

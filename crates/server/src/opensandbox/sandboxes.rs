@@ -11,8 +11,9 @@ use stockade_api::{
 };
 use stockade_core::Time;
 
+use super::execd::isolated::{ISOLATED_IN, end_sessions};
 use super::request::{Id, JsonBody, Query};
-use super::{App, Status};
+use super::{App, Status, extensions};
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid};
 
@@ -20,6 +21,8 @@ use crate::failure::{Failure, invalid};
 pub(super) const RESERVED: &str = "opensandbox.io/";
 /// The metadata with the entrypoint of a sandbox, as JSON.
 pub(super) const ENTRYPOINT: &str = "opensandbox.io/entrypoint";
+/// States that sandboxes of other servers of this protocol have.
+const OTHER_STATES: [&str; 2] = ["Allocated", "Unknown"];
 /// The number of sandboxes on a page, and the largest.
 const PAGE: u64 = 20;
 const LARGEST_PAGE: u64 = 200;
@@ -39,6 +42,8 @@ pub(super) struct SandboxBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot_id: Option<String>,
     metadata: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -61,6 +66,7 @@ impl SandboxBody {
         };
         let mut metadata = sandbox.metadata.clone();
         let entrypoint = metadata.get(ENTRYPOINT).and_then(|text| serde_json::from_str(text).ok());
+        let extensions = extensions::of(&metadata);
         metadata.retain(|name, _| !name.starts_with(RESERVED));
         Self {
             id: sandbox.id.to_string(),
@@ -74,6 +80,7 @@ impl SandboxBody {
             image,
             snapshot_id,
             metadata,
+            extensions,
         }
     }
 }
@@ -146,6 +153,7 @@ pub(super) async fn delete(
     principal: Principal,
     Id(id): Id,
 ) -> Result<StatusCode, Failure> {
+    end_sessions(&*app.sandboxes, &principal.caller, &id).await?;
     app.sandboxes.kill(&principal.caller, KillSandbox::new(id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -160,6 +168,7 @@ pub(super) async fn list(
     let query = Query::parse(query.as_deref(), &known)?;
     let statuses: Vec<Status> = query
         .all("state")
+        .filter(|name| !OTHER_STATES.contains(name))
         .map(|name| name.parse().map_err(|_| invalid(format!("there is no state {name:?}"))))
         .collect::<Result<_, _>>()?;
     let states = stockade_core::State::ALL.iter().copied();
@@ -171,12 +180,15 @@ pub(super) async fn list(
         request.metadata.extend(pairs.into_owned());
     }
     let mut found = Vec::new();
+    let selects_states = query.all("state").next().is_some();
     // A transitional state is one that no sandbox has at rest.
-    while statuses.is_empty() || !request.states.is_empty() {
+    while !selects_states || !request.states.is_empty() {
         let list = app.sandboxes.list(&principal.caller, request.clone()).await?;
         let SandboxList { sandboxes, more } = list;
         request.after = sandboxes.last().map(|sandbox| sandbox.id.clone());
-        found.extend(sandboxes);
+        // A session is listed by the sandbox that it is in.
+        let own = sandboxes.into_iter().filter(|it| !it.metadata.contains_key(ISOLATED_IN));
+        found.extend(own);
         if !more || request.after.is_none() {
             break;
         }

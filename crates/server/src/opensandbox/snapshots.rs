@@ -11,7 +11,7 @@ use super::App;
 use super::request::{Id, JsonBody, Query};
 use super::sandboxes::Page;
 use crate::auth::Principal;
-use crate::failure::{Failure, invalid, unsupported};
+use crate::failure::{Failure, invalid};
 
 /// The states of a snapshot. One is complete before its response is sent.
 const STATES: [&str; 4] = ["Creating", "Deleting", "Ready", "Failed"];
@@ -33,6 +33,8 @@ pub(super) struct SnapshotBody {
     sandbox_id: String,
     status: StatusBody,
     created_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,6 +49,7 @@ impl SnapshotBody {
             sandbox_id: snapshot.sandbox_id.to_string(),
             status: StatusBody { state: READY },
             created_at: snapshot.created_at,
+            name: snapshot.name.clone(),
         }
     }
 }
@@ -58,10 +61,7 @@ pub(super) async fn create(
     Id(sandbox_id): Id,
     JsonBody(request): JsonBody<Request>,
 ) -> Result<(StatusCode, Json<SnapshotBody>), Failure> {
-    if request.name.is_some() {
-        return Err(unsupported("a snapshot with a `name`"));
-    }
-    let request = TakeSnapshot { sandbox_id, id: None };
+    let request = TakeSnapshot { sandbox_id, id: None, name: request.name };
     let taken = app.sandboxes.snapshot(&principal.caller, request).await?;
     Ok((StatusCode::ACCEPTED, Json(SnapshotBody::new(&taken))))
 }
@@ -82,8 +82,11 @@ pub(super) async fn list(
     if let Some(unknown) = states.iter().find(|state| !STATES.contains(state)) {
         return Err(invalid(format!("there is no state {unknown:?}")));
     }
-    // No snapshot has a name, or another state.
-    if query.one("name")?.is_some() || !(states.is_empty() || states.contains(&READY)) {
+    if let Some(name) = query.one("name")? {
+        found.retain(|snapshot| snapshot.name.as_deref() == Some(name));
+    }
+    // No snapshot has another state.
+    if !(states.is_empty() || states.contains(&READY)) {
         found.clear();
     }
     Page::of(&query, &found, SnapshotBody::new).map(Json)

@@ -12,18 +12,12 @@ use crate::failure::{Failure, unsupported};
 
 /// The unavailable paths of the lifecycle interface.
 pub(super) fn lifecycle() -> Router<App> {
-    paths(&[
-        "/sandboxes/{id}/diagnostics/{what}",
-        "/pools",
-        "/pools/{name}",
-        "/templates",
-        "/templates/{id}",
-    ])
+    paths(&["/pools", "/pools/{name}", "/templates", "/templates/{id}"])
 }
 
 /// The unavailable paths of the interface for commands and files.
 pub(super) fn execd() -> Router<PortState> {
-    paths(&["/code", "/code/{*path}", "/pty", "/pty/{*path}", "/v1/{*path}"])
+    paths(&["/code", "/code/{*path}"])
 }
 
 /// The unavailable paths of the interface for the network policy.

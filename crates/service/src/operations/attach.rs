@@ -34,7 +34,7 @@ pub(crate) async fn attach(
     let workflow = commands::workflow(&request.workflow_id)?;
     let offsets = Offsets { output: request.stdout_offset, error: request.stderr_offset };
     let (events, event_receiver) = mpsc::channel(CHANNEL_CAPACITY);
-    let (input_sender, input) = mpsc::channel(CHANNEL_CAPACITY);
+    let (input_sender, mut input) = mpsc::channel(CHANNEL_CAPACITY);
     match join(service, caller, &known, &workflow, offsets).await? {
         Some(joined) => {
             let service = service.clone();
@@ -48,7 +48,9 @@ pub(crate) async fn attach(
                 from_sandbox: false,
             };
             let items = output::read(service, caller, read).await?;
-            tokio::spawn(replay(items, offsets, events, input));
+            // From the first moment on, the caller sees that nothing takes input.
+            input.close();
+            tokio::spawn(replay(items, offsets, events));
         }
         None => return Err(no_streams(&known)),
     }
@@ -188,14 +190,8 @@ fn shutting_down() -> Problem {
         .because("the command continues; join it again")
 }
 
-/// Passes on stored output, without the part that the caller knows. Input has no receiver.
-async fn replay(
-    mut items: Items<stockade_api::OutputItem>,
-    mut known: Offsets,
-    events: Sender,
-    mut input: mpsc::Receiver<SessionInput>,
-) {
-    input.close();
+/// Passes on stored output, without the part that the caller knows.
+async fn replay(mut items: Items<stockade_api::OutputItem>, mut known: Offsets, events: Sender) {
     while let Some(item) = items.next().await {
         let event = item.map(|item| match item.chunk {
             OutputChunk::Stdout { mut data } => {
@@ -241,7 +237,7 @@ mod tests {
         drop(sender);
         let (events, mut seen) = mpsc::channel(8);
         let known = Offsets { output: 4, error: 3 };
-        replay(Items::new(items), known, events, mpsc::channel(1).1).await;
+        replay(Items::new(items), known, events).await;
         let event = seen.recv().await.unwrap().unwrap();
         assert_eq!(event, SessionEvent::Stdout { data: b"wo".into() });
         assert!(seen.recv().await.is_none());

@@ -25,11 +25,16 @@ pub(crate) const NAME: &str = "sandbox.snapshot";
 /// The workflow that removes one.
 pub(crate) const REMOVE: &str = "sandbox.remove_snapshot";
 
+/// The longest name of a snapshot, in bytes.
+const NAME_BYTES: usize = 256;
+
 /// The input of the workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SnapshotInput {
     sandbox_id: SandboxId,
     id: SnapshotId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
 }
 
 /// Takes a snapshot: the row first, then the files.
@@ -38,6 +43,9 @@ pub(crate) async fn take(
     caller: &Caller,
     request: TakeSnapshot,
 ) -> Result<Snapshot> {
+    if request.name.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_BYTES) {
+        return Err(invalid(format!("the name of a snapshot has 1 to {NAME_BYTES} bytes")));
+    }
     // The files of a paused or stopped sandbox can be stored too.
     service.owned_sandbox(caller, &request.sandbox_id, Operation::Collect).await?;
     let workflow = operation::workflow_id(caller)?;
@@ -54,6 +62,7 @@ pub(crate) async fn take(
         owner: &caller.owner,
         sandbox: &request.sandbox_id,
         created_at: now_ms(),
+        name: request.name.as_deref(),
     };
     let row = snapshots::insert(&new, quota);
     let options = StartOptions {
@@ -61,7 +70,11 @@ pub(crate) async fn take(
         statements: vec![row],
         ..StartOptions::default()
     };
-    let input = SnapshotInput { sandbox_id: request.sandbox_id, id: id.clone() };
+    let input = SnapshotInput {
+        sandbox_id: request.sandbox_id.clone(),
+        id: id.clone(),
+        name: request.name.clone(),
+    };
     let started = operation::start(&service.engine, NAME, caller, &input, options).await;
     let handle = match started {
         Err(problem) if problem.code == Code::Conflict => {
@@ -96,7 +109,7 @@ pub(crate) async fn perform(
     context: Context,
     input: Input<SnapshotInput>,
 ) -> std::result::Result<Snapshot, Failure> {
-    let SnapshotInput { sandbox_id, id } = &input.request;
+    let SnapshotInput { sandbox_id, id, name } = &input.request;
     let forget = snapshots::remove(id, &input.owner);
     context.finish_with_on_failure(vec![forget]);
     let _used = inner.activity.start(sandbox_id);
@@ -126,6 +139,7 @@ pub(crate) async fn perform(
                 sandbox_id: sandbox_id.clone(),
                 created_at: timestamp(i64::try_from(taken.created_at_ms).unwrap_or(i64::MAX)),
                 size_bytes: taken.size_bytes,
+                name: name.clone(),
             })
         })
         .await?;

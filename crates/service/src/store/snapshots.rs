@@ -9,7 +9,7 @@ use crate::clock::timestamp;
 use crate::failure::store_problem;
 
 /// The columns, in the order in which [`read`] reads them.
-const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes";
+const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes, name";
 
 /// A snapshot to take.
 #[derive(Debug)]
@@ -19,19 +19,21 @@ pub(crate) struct NewSnapshot<'a> {
     pub(crate) sandbox: &'a SandboxId,
     /// Milliseconds since 1970.
     pub(crate) created_at: i64,
+    pub(crate) name: Option<&'a str>,
 }
 
 /// Adds a row, if its owner has fewer than `quota`; a conflict otherwise.
 pub(crate) fn insert(new: &NewSnapshot<'_>, quota: u32) -> Statement {
     Statement::new(
-        "INSERT INTO sandbox_snapshots (id, owner_id, sandbox_id, created_at) SELECT ?1, ?2, ?3, \
-         ?4 WHERE (SELECT count(*) FROM sandbox_snapshots WHERE owner_id = ?2) < ?5",
+        "INSERT INTO sandbox_snapshots (id, owner_id, sandbox_id, created_at, name) SELECT ?1, ?2, \
+         ?3, ?4, ?6 WHERE (SELECT count(*) FROM sandbox_snapshots WHERE owner_id = ?2) < ?5",
         vec![
             new.id.as_str().into(),
             new.owner.as_str().into(),
             new.sandbox.as_str().into(),
             new.created_at.into(),
             i64::from(quota).into(),
+            new.name.map_or(Value::Null, Into::into),
         ],
     )
     .expecting(1)
@@ -111,5 +113,6 @@ fn read(row: &Row) -> Result<Snapshot, Problem> {
         sandbox_id: SandboxId::new(row.text(1).map_err(store_problem)?).map_err(damaged)?,
         created_at: timestamp(row.integer(2).map_err(store_problem)?),
         size_bytes: u64::try_from(size).unwrap_or(0),
+        name: row.optional_text(4).map_err(store_problem)?.map(str::to_owned),
     })
 }

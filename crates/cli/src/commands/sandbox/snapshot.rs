@@ -16,7 +16,7 @@ pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
     let id = id.map_err(|error| caused(Code::InvalidInput, &error))?;
     let taken = remote::with(arguments.server_mode, async |remote| {
         let sandbox_id = find(&remote, &arguments.id).await?;
-        let request = TakeSnapshot { sandbox_id, id };
+        let request = TakeSnapshot { sandbox_id, id, name: None };
         Ok(remote.sandboxes.snapshot(&remote.idempotent(), request).await?)
     })?;
     if arguments.json {

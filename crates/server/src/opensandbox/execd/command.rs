@@ -49,7 +49,7 @@ pub(super) struct Request {
 }
 
 /// The command line for a shell.
-fn shell(command: String) -> CommandLine {
+pub(super) fn shell(command: String) -> CommandLine {
     CommandLine::Program(vec!["/bin/sh".to_owned(), "-c".to_owned(), SHELL.to_owned(), command])
 }
 
@@ -100,7 +100,11 @@ fn bytes(text: String) -> stockade_api::Bytes {
 }
 
 /// A command of this sandbox.
-async fn find(state: &PortState, target: &Target, id: &str) -> Result<CommandInfo, Failure> {
+pub(super) async fn find(
+    state: &PortState,
+    target: &Target,
+    id: &str,
+) -> Result<CommandInfo, Failure> {
     let unknown = || Failure(Problem::new(Code::NotFound, format!("there is no command {id:?}")));
     let found = state.sandboxes.get_command(&target.caller, OperationId(id.to_owned())).await;
     let command = found.map_err(|problem| match problem.code {

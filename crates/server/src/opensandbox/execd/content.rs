@@ -1,4 +1,4 @@
-//! `GET /files/download`: the content of a file, or a range of it.
+//! `GET /files/download`: the content of a file, a range of its bytes, or some of its lines.
 
 use axum::Extension;
 use axum::body::Body;
@@ -11,6 +11,8 @@ use stockade_api::{FileKind, ReadFile};
 use super::super::request::Query;
 use super::super::target::{PortState, Target};
 use super::files::{path, stat};
+use super::identity::{Right, check};
+use super::lines::{self, Lines};
 use crate::failure::{Failure, invalid};
 
 /// The part of a file that a request selects.
@@ -23,7 +25,8 @@ enum Part {
     Outside,
 }
 
-/// `GET /files/download?path=…&offset=…&limit=…`, or with the header `range`.
+/// `GET /files/download?path=…`, with the header `range` for bytes, or with `&offset=…&limit=…` for
+/// lines.
 pub(super) async fn download(
     State(state): State<PortState>,
     Extension(target): Extension<Target>,
@@ -33,21 +36,22 @@ pub(super) async fn download(
     let query = Query::parse(query.as_deref(), &["path", "offset", "limit"])?;
     let name = query.required("path")?;
     let entry = stat(&state, &target, name, true).await?;
+    check(&state, &target, Right::Read, name).await?;
     if entry.kind != FileKind::File {
         return Err(invalid(format!("{name} is not a regular file")));
     }
     let size = entry.size_bytes;
     let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
-    let (offset, limit) = (query.number("offset")?, query.number("limit")?);
-    let has_offset = offset.is_some() || limit.is_some();
-    let part = match range {
-        _ if has_offset => {
-            let offset = offset.unwrap_or(0).min(size);
-            Part::Range(offset, limit.unwrap_or(u64::MAX).min(size - offset))
+    if let Some(lines) = Lines::of(&query)? {
+        if range.is_some() {
+            return Err(invalid("`offset` and `limit` exclude the header `range`"));
         }
-        Some(range) => parse(range, size),
-        None => Part::Whole,
-    };
+        let sandbox_id = target.sandbox.id.clone();
+        let request = ReadFile { sandbox_id, path: path(name), offset: 0, length: None };
+        let content = state.sandboxes.read_file(&target.caller, request).await?;
+        return Ok(lines::response(content, lines));
+    }
+    let part = range.map_or(Part::Whole, |range| parse(range, size));
     let (offset, length) = match part {
         Part::Whole => (0, size),
         Part::Range(offset, length) => (offset, length),
@@ -72,7 +76,7 @@ pub(super) async fn download(
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
     let response = (headers, Body::new(FileBody(content))).into_response();
-    if part == Part::Whole || has_offset {
+    if part == Part::Whole {
         return Ok(response);
     }
     let range = format!("bytes {offset}-{}/{size}", offset + length - 1);

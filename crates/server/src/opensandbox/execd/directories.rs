@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
 use stockade_api::{FileKind, ListDirectory, MakeDirectory, RemoveFile, SetPermissions};
+use stockade_core::Code;
 
 use super::super::request::{JsonBody, Query};
-use super::super::target::{PortState, Target};
-use super::files::{FileBody, Permissions, names, path, stat};
+use super::super::target::{Identity, PortState, Target};
+use super::files::{FileBody, Permissions, is_visible, names, path, stat};
+use super::identity::{Right, check};
 use crate::failure::{Failure, invalid};
 
 /// `POST /directories`.
@@ -19,10 +21,17 @@ pub(super) async fn create(
 ) -> Result<(), Failure> {
     for (name, permissions) in &request {
         let (uid, gid) = permissions.numbers(&state, &target).await?;
+        check(&state, &target, Right::Write, name).await?;
+        target.refuse_other_owner(uid, gid)?;
+        if let Some(Identity { uid, gid }) = target.identity {
+            create_as(&state, &target, (uid, gid), name, permissions.bits()?).await?;
+            continue;
+        }
         let (sandbox_id, mode) = (target.sandbox.id.clone(), permissions.bits()?);
         let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path: path(name), mode };
         state.sandboxes.make_directory(&target.caller, make).await?;
-        if uid.is_some() || gid.is_some() {
+        // A new directory can be entered by who may read it; a client gets the mode that it asks for.
+        if mode.is_some() || uid.is_some() || gid.is_some() {
             let set = SetPermissions { sandbox_id, path: path(name), mode, uid, gid };
             state.sandboxes.set_permissions(&target.caller, set).await?;
         }
@@ -41,6 +50,7 @@ pub(super) async fn remove(
         if stat(&state, &target, name, false).await?.kind != FileKind::Directory {
             return Err(invalid(format!("{name} is not a directory")));
         }
+        check(&state, &target, Right::Entry, name).await?;
         let remove = RemoveFile { sandbox_id: target.sandbox.id.clone(), path: path(name) };
         state.sandboxes.remove_file(&target.caller, remove).await?;
     }
@@ -58,6 +68,7 @@ pub(super) async fn list(
     if stat(&state, &target, name, false).await?.kind != FileKind::Directory {
         return Err(invalid(format!("{name} is not a directory")));
     }
+    check(&state, &target, Right::List, name).await?;
     let depth = query.number("depth")?.unwrap_or(1);
     let depth = u32::try_from(depth).map_err(|_| invalid("`depth` is too large"))?;
     let request = ListDirectory {
@@ -67,5 +78,36 @@ pub(super) async fn list(
     };
     let listing = state.sandboxes.list_directory(&target.caller, request).await?;
     let names = names(&state, &target).await;
-    Ok(Json(listing.entries.iter().map(|entry| FileBody::new(entry, &names)).collect()))
+    let all = &listing.entries;
+    let visible = all.iter().filter(|entry| is_visible(&target, all, &entry.path.0));
+    Ok(Json(visible.map(|entry| FileBody::new(entry, &names)).collect()))
+}
+
+/// Creates a directory, with missing ones above it, for a user.
+async fn create_as(
+    state: &PortState,
+    target: &Target,
+    (uid, gid): (u32, u32),
+    name: &str,
+    mode: Option<u32>,
+) -> Result<(), Failure> {
+    let sandbox_id = || target.sandbox.id.clone();
+    let mut missing = Vec::new();
+    for directory in std::path::Path::new(name).ancestors().filter_map(std::path::Path::to_str) {
+        match stat(state, target, directory, true).await {
+            Ok(_) => break,
+            Err(Failure(problem)) if problem.code == Code::FileNotFound => missing.push(directory),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let make = MakeDirectory { sandbox_id: sandbox_id(), path: path(name), mode };
+    state.sandboxes.make_directory(&target.caller, make).await?;
+    for directory in missing {
+        let (uid, gid) = (Some(uid), Some(gid));
+        let path = path(directory);
+        let mode = mode.filter(|_| directory == name);
+        let set = SetPermissions { sandbox_id: sandbox_id(), path, mode, uid, gid };
+        state.sandboxes.set_permissions(&target.caller, set).await?;
+    }
+    Ok(())
 }

@@ -14,7 +14,9 @@ use stockade_core::Time;
 
 use super::super::names::Names;
 use super::super::request::{JsonBody, Query};
-use super::super::target::{PortState, Target};
+use super::super::target::{Identity, PortState, Target};
+use super::identity::{Right, check};
+use super::write;
 use crate::failure::{Failure, invalid};
 
 /// A file in a response.
@@ -58,11 +60,20 @@ fn octal_digits(mode: u32) -> u32 {
     [1, 10, 100, 1000].iter().enumerate().map(|(at, ten)| ((mode >> (3 * at)) & 7) * ten).sum()
 }
 
-/// The bits of such a number.
+/// The bits of such a number. Clients also send the bits themselves: 420 for 0644. A number is taken as
+/// bits if its digits would give the group or others a right that the owner does not have.
 pub(super) fn mode_bits(digits: u32) -> Result<u32, Failure> {
-    u32::from_str_radix(&digits.to_string(), 8)
-        .ok()
-        .filter(|bits| *bits <= 0o7777)
+    let is_mode = |bits: &u32| *bits <= 0o7777;
+    let is_usual = |bits: &u32| {
+        let (owner, group, others) = ((bits >> 6) & 7, (bits >> 3) & 7, bits & 7);
+        group & !owner == 0 && others & !owner == 0
+    };
+    let octal = u32::from_str_radix(&digits.to_string(), 8).ok().filter(is_mode);
+    let plain = Some(digits).filter(is_mode).filter(is_usual);
+    octal
+        .filter(is_usual)
+        .or(plain)
+        .or(octal)
         .ok_or_else(|| invalid(format!("{digits} is not a file mode")))
 }
 
@@ -133,6 +144,7 @@ pub(super) async fn info(
     let mut found = BTreeMap::new();
     for name in query.all("path") {
         let entry = stat(&state, &target, name, false).await?;
+        check(&state, &target, Right::See, name).await?;
         found.insert(name.to_owned(), FileBody::new(&entry, &names));
     }
     Ok(Json(found))
@@ -149,6 +161,7 @@ pub(super) async fn remove(
         if stat(&state, &target, name, false).await?.kind == FileKind::Directory {
             return Err(invalid(format!("{name} is a directory")));
         }
+        check(&state, &target, Right::Entry, name).await?;
         let request = RemoveFile { sandbox_id: target.sandbox.id.clone(), path: path(name) };
         state.sandboxes.remove_file(&target.caller, request).await?;
     }
@@ -163,6 +176,8 @@ pub(super) async fn set_permissions(
 ) -> Result<(), Failure> {
     for (name, permissions) in &request {
         let (uid, gid) = permissions.numbers(&state, &target).await?;
+        check(&state, &target, Right::Own, name).await?;
+        target.refuse_other_owner(uid, gid)?;
         let request = SetPermissions {
             sandbox_id: target.sandbox.id.clone(),
             path: path(name),
@@ -190,6 +205,8 @@ pub(super) async fn rename(
     JsonBody(request): JsonBody<Vec<Rename>>,
 ) -> Result<(), Failure> {
     for Rename { src, dest } in &request {
+        check(&state, &target, Right::Entry, src).await?;
+        check(&state, &target, Right::Entry, dest).await?;
         let sandbox_id = target.sandbox.id.clone();
         let request = MoveFile { sandbox_id, from: path(src), to: path(dest) };
         state.sandboxes.move_file(&target.caller, request).await?;
@@ -206,12 +223,32 @@ pub(super) async fn search(
     let query = Query::parse(query.as_deref(), &["path", "pattern"])?;
     let pattern = query.one("pattern")?.filter(|pattern| !pattern.is_empty()).unwrap_or("*");
     let pattern = if pattern.contains('/') { pattern.to_owned() } else { format!("**/{pattern}") };
+    check(&state, &target, Right::List, query.required("path")?).await?;
     let path = path(query.required("path")?);
     let request = SearchFiles { sandbox_id: target.sandbox.id.clone(), path, pattern };
     let found = state.sandboxes.search_files(&target.caller, request).await?;
     let names = names(&state, &target).await;
     let files = found.entries.iter().filter(|entry| entry.kind != FileKind::Directory);
+    let files = files.filter(|entry| is_visible(&target, &found.entries, &entry.path.0));
     Ok(Json(files.map(|entry| FileBody::new(entry, &names)).collect()))
+}
+
+/// Whether an identity may read every directory of a listing above a path.
+pub(super) fn is_visible(target: &Target, listing: &[FileEntry], path: &[u8]) -> bool {
+    let Some(Identity { uid, gid }) = target.identity else { return true };
+    let readable = |entry: &FileEntry| {
+        let bits = match entry {
+            _ if entry.uid == uid => entry.mode >> 6,
+            _ if entry.gid == gid => entry.mode >> 3,
+            _ => entry.mode,
+        };
+        bits & 5 == 5
+    };
+    let is_above = |entry: &FileEntry| {
+        path.strip_prefix(entry.path.0.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    let mut directories = listing.iter().filter(|entry| entry.kind == FileKind::Directory);
+    directories.all(|entry| !is_above(entry) || readable(entry))
 }
 
 /// A text to replace.
@@ -230,18 +267,29 @@ pub(super) async fn replace(
     JsonBody(request): JsonBody<BTreeMap<String, Replacement>>,
 ) -> Result<Json<Value>, Failure> {
     let verbose = Query::parse(query.as_deref(), &["verbose"])?.flag("verbose")?;
-    let edits = request.iter().map(|(name, Replacement { old, new })| {
-        let (old, new) = (old.as_bytes().to_vec().into(), new.as_bytes().to_vec().into());
-        EditFile { path: path(name), old, new }
-    });
-    let edits = ReplaceText { sandbox_id: target.sandbox.id.clone(), edits: edits.collect() };
-    let replaced = state.sandboxes.replace_text(&target.caller, edits).await?;
+    for name in request.keys() {
+        check(&state, &target, Right::Read, name).await?;
+        check(&state, &target, Right::Write, name).await?;
+    }
+    let mut counts = serde_json::Map::new();
+    for (name, Replacement { old, new }) in &request {
+        let count =
+            match write::edit(&state, &target, name, (old.as_bytes(), new.as_bytes())).await? {
+                Some(count) => count,
+                None => {
+                    let (old, new) = (old.as_str().into(), new.as_str().into());
+                    let edits = vec![EditFile { path: path(name), old, new }];
+                    let edits = ReplaceText { sandbox_id: target.sandbox.id.clone(), edits };
+                    let replaced = state.sandboxes.replace_text(&target.caller, edits).await?;
+                    replaced.counts.into_iter().sum()
+                }
+            };
+        counts.insert(name.clone(), json!({ "replacedCount": count }));
+    }
     if !verbose {
         return Ok(Json(json!({})));
     }
-    let counts = request.keys().zip(replaced.counts);
-    let counts = counts.map(|(name, count)| (name.clone(), json!({ "replacedCount": count })));
-    Ok(Json(Value::Object(counts.collect())))
+    Ok(Json(Value::Object(counts)))
 }
 
 #[cfg(test)]
@@ -254,7 +302,21 @@ mod tests {
         {
             assert_eq!(octal_digits(bits), digits);
         }
-        assert_eq!(mode_bits(755).unwrap(), 0o755);
+        for (number, bits) in [
+            (755, 0o755),
+            (644, 0o644),
+            (600, 0o600),
+            (400, 0o400),
+            (1777, 0o1777),
+            (420, 0o644),
+            (493, 0o755),
+            (384, 0o600),
+            (436, 0o664),
+            // Neither is usual.
+            (77, 0o077),
+        ] {
+            assert_eq!(mode_bits(number).unwrap(), bits, "{number}");
+        }
         assert!(mode_bits(789).is_err());
         assert!(mode_bits(10000).is_err());
     }

@@ -20,7 +20,7 @@ use crate::failure::{Failure, invalid};
 const DIRECTORY: &str = "/tmp/.opensandbox/sessions";
 
 /// Runs its first argument with `bash`, or with `sh` where there is none.
-const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -c \"$0\" bash \"$@\"; \
+pub(super) const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -c \"$0\" bash \"$@\"; \
                      else exec /bin/sh -c \"$0\" sh \"$@\"; fi";
 
 /// Runs a command in a session. Arguments: the session's directory, a working directory or nothing,

@@ -10,13 +10,15 @@ use axum::http::header;
 use hyper::body::Frame;
 use multer::{Constraints, Field, Multipart, SizeLimit};
 use serde::Deserialize;
+use stockade_api::FileContent;
 use stockade_api::body::BodyReader;
-use stockade_api::{FileContent, WriteFile};
 use tokio::sync::mpsc;
 
 use super::super::request::parse;
 use super::super::target::{PortState, Target};
-use super::files::{Permissions, path};
+use super::files::Permissions;
+use super::identity::{Right, check};
+use super::write::{self, NewFile};
 use crate::failure::{Failure, invalid};
 
 /// The largest metadata of a file, in bytes.
@@ -80,19 +82,12 @@ async fn write(
     let Metadata { path: name, owner, group, mode } = metadata;
     let permissions = Permissions { owner, group, mode };
     let (uid, gid) = permissions.numbers(state, target).await?;
-    if uid.is_none() && gid.is_some() {
-        return Err(invalid("a `group` needs an `owner`"));
-    }
-    let request = WriteFile {
-        sandbox_id: target.sandbox.id.clone(),
-        path: path(&name),
-        mode: permissions.bits()?,
-        uid,
-        gid,
-    };
+    check(state, target, Right::Write, &name).await?;
+    target.refuse_other_owner(uid, gid)?;
+    let file = NewFile { path: &name, mode: permissions.bits()?, uid, gid };
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let reader = FileContent(Box::pin(BodyReader::new(Parts(receiver))));
-    let writing = state.sandboxes.write_file(&target.caller, request, reader);
+    let writing = write::write(state, target, file, reader);
     let (written, sent) = tokio::join!(writing, send(content, sender));
     // A content that was not complete is the cause of a failed write.
     sent?;
@@ -122,7 +117,7 @@ async fn send(mut content: Field<'_>, to: mpsc::Sender<Part>) -> Result<(), Fail
 }
 
 /// The parts of a content as a body.
-struct Parts(mpsc::Receiver<Part>);
+pub(super) struct Parts(pub(super) mpsc::Receiver<Part>);
 
 impl hyper::body::Body for Parts {
     type Data = Bytes;

@@ -7,10 +7,9 @@ use stockade_api::{Bytes, Execute, ReadFile, Result};
 use stockade_core::Code;
 use tokio::io::AsyncReadExt as _;
 
-use super::super::target::{PortState, Target};
-use super::VARIABLES;
+use super::super::target::{PortState, Target, VARIABLES, VARIABLES_FILE};
 
-/// The path of the file.
+/// The path of the file, unless the environment of the sandbox names another one.
 const FILE: &str = "/tmp/.opensandbox/environment";
 /// The most bytes of it that are read.
 const FILE_BYTES: u64 = 1 << 20;
@@ -18,9 +17,11 @@ const FILE_BYTES: u64 = 1 << 20;
 /// Adds the variables of the file to a command, and the path of the file. Variables that the command
 /// has already stay.
 pub(super) async fn add(state: &PortState, target: &Target, execute: &mut Execute) -> Result<()> {
+    let file = target.sandbox.metadata.get(VARIABLES_FILE).map_or(FILE, String::as_str);
+    let file = Bytes(file.as_bytes().to_vec());
     let request = ReadFile {
         sandbox_id: target.sandbox.id.clone(),
-        path: FILE.as_bytes().to_vec().into(),
+        path: file.clone(),
         offset: 0,
         length: Some(FILE_BYTES),
     };
@@ -30,12 +31,13 @@ pub(super) async fn add(state: &PortState, target: &Target, execute: &mut Execut
         Err(problem) if problem.code == Code::FileNotFound => {}
         // The command itself reports what is wrong with its sandbox.
         Err(problem) if problem.code == Code::AccessDenied => {}
+        // The path may be a directory, or none at all.
+        Err(problem) if problem.code == Code::InvalidInput => {}
         Err(problem) => return Err(problem),
     }
     for (name, value) in parse(&String::from_utf8_lossy(&text)) {
         execute.environment.entry(name).or_insert_with(|| Bytes(value.into_bytes()));
     }
-    let file = Bytes(FILE.as_bytes().to_vec());
     execute.environment.entry(VARIABLES.to_owned()).or_insert(file);
     Ok(())
 }
@@ -62,7 +64,7 @@ fn parse(text: &str) -> BTreeMap<String, String> {
     variables
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -1,0 +1,95 @@
+//! The extensions of a sandbox: strings that a client gives when it creates one. Those of the client's
+//! own are stored and returned; a few have a meaning here; all others are refused.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use stockade_api::Sandbox;
+use stockade_core::Time;
+
+use crate::failure::{Failure, invalid, unsupported};
+
+/// The metadata with the extensions of a sandbox, as JSON.
+pub(super) const EXTENSIONS: &str = "opensandbox.io/extensions";
+/// The prefix of extensions without a meaning for the server.
+const OWN: &str = "opensandbox.extensions.";
+/// Isolated sessions, which every sandbox has here unless the value says otherwise.
+const ISOLATION: &str = "bootstrap.execd.isolation";
+/// For how many seconds a request to a port renews a sandbox.
+const RENEW: &str = "access.renew.extend.seconds";
+/// The permitted numbers for it.
+const RENEW_SECONDS: std::ops::RangeInclusive<u64> = 300..=86_400;
+/// A sandbox is renewed only if so much of that time has passed: each renewal is recorded.
+const RENEW_AFTER: f64 = 0.1;
+
+/// Checks the extensions of a request.
+pub(super) fn check(extensions: &BTreeMap<String, String>) -> Result<(), Failure> {
+    for (name, value) in extensions {
+        match name.as_str() {
+            name if name.starts_with(OWN) => {}
+            ISOLATION if matches!(value.as_str(), "enable" | "disable") => {}
+            RENEW if seconds(value).is_some() => {}
+            ISOLATION | RENEW => {
+                return Err(invalid(format!("the extension `{name}` cannot be {value:?}")));
+            }
+            other => return Err(unsupported(format_args!("the extension `{other}`"))),
+        }
+    }
+    Ok(())
+}
+
+fn seconds(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|seconds| RENEW_SECONDS.contains(seconds))
+}
+
+/// The extensions of a sandbox.
+pub(super) fn of(metadata: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    serde_json::from_str(metadata.get(EXTENSIONS)?).ok()
+}
+
+/// Whether a sandbox was created without isolated sessions.
+pub(super) fn refuses_sessions(sandbox: &Sandbox) -> bool {
+    let extensions = of(&sandbox.metadata).unwrap_or_default();
+    extensions.get(ISOLATION).is_some_and(|value| value == "disable")
+}
+
+/// The time to live, in seconds, that a sandbox gets by a request to one of its ports; `None` if it
+/// stays as it is.
+pub(super) fn renewal(sandbox: &Sandbox, now: Time) -> Option<f64> {
+    let extensions = of(&sandbox.metadata)?;
+    let ttl = Duration::from_secs(seconds(extensions.get(RENEW)?)?).as_secs_f64();
+    let left = sandbox.expires_at?.duration_since(now).as_secs_f64();
+    (left < ttl * (1.0 - RENEW_AFTER)).then_some(ttl)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(name: &str, value: &str) -> Option<String> {
+        let extensions = [(name.to_owned(), value.to_owned())].into();
+        check(&extensions).err().map(|Failure(problem)| problem.code.to_string())
+    }
+
+    #[test]
+    fn only_extensions_with_a_meaning_are_accepted() {
+        for (name, value) in [
+            ("opensandbox.extensions.any", "thing"),
+            (ISOLATION, "enable"),
+            (RENEW, "300"),
+            (RENEW, "86400"),
+        ] {
+            assert_eq!(checked(name, value), None, "{name}={value}");
+        }
+        for (name, value, code) in [
+            (ISOLATION, "maybe", "INVALID_INPUT"),
+            (RENEW, "299", "INVALID_INPUT"),
+            (RENEW, "86401", "INVALID_INPUT"),
+            (RENEW, "-1", "INVALID_INPUT"),
+            ("poolRef", "a", "UNSUPPORTED"),
+            ("opensandbox.extension", "a", "UNSUPPORTED"),
+        ] {
+            assert_eq!(checked(name, value).as_deref(), Some(code), "{name}={value}");
+        }
+    }
+}
