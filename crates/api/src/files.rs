@@ -284,3 +284,48 @@ pub struct ReplaceResult {
     /// The counts.
     pub counts: Vec<u64>,
 }
+
+/// Applies a unified diff to files below a directory, all or none: if one part of it does not fit,
+/// nothing is changed. Lines may have moved, as for `git apply`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApplyPatch {
+    /// The sandbox.
+    pub sandbox_id: SandboxId,
+    /// The directory to which the paths of the diff are relative.
+    pub path: Bytes,
+    /// The diff, in the format of git or of `diff -u`, with `a/` and `b/` before the paths.
+    pub diff: Bytes,
+}
+
+/// The files that a diff has changed, in its order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedPatch {
+    /// The files.
+    pub files: Vec<PatchedFile>,
+}
+
+/// A file that a diff has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PatchedFile {
+    /// Its path below the directory; the new one if it was moved.
+    pub path: Bytes,
+    /// What was done to it.
+    pub change: FileChange,
+}
+
+/// What a diff does to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FileChange {
+    /// It was created.
+    Added,
+    /// Its content was changed.
+    Modified,
+    /// It was removed.
+    Deleted,
+    /// It was moved.
+    Renamed,
+}

@@ -50,9 +50,10 @@ pub use endpoint::{
 };
 pub use event::{ReadEvents, RecordedEvent};
 pub use files::{
-    CollectDirectory, EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing,
-    MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
-    SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
+    AppliedPatch, ApplyPatch, CollectDirectory, EditFile, FileChange, FileContent, FileEntry,
+    FileKind, ListDirectory, Listing, MakeDirectory, MoveFile, PatchedFile, ReadFile, ReceiveFiles,
+    RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles, SentFiles, SetPermissions,
+    StatFile, WriteFile, WriteResult,
 };
 pub use keys::{ApiKey, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, RevokeKey};
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};

@@ -22,9 +22,9 @@ use crate::endpoint::{
 };
 use crate::event::{ReadEvents, RecordedEvent};
 use crate::files::{
-    CollectDirectory, FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile,
-    ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles,
-    SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
+    AppliedPatch, ApplyPatch, CollectDirectory, FileContent, FileEntry, ListDirectory, Listing,
+    MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
+    SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
 use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
@@ -224,6 +224,8 @@ operations! {
         search_files(SearchFiles) -> Listing;
         /// Replaces texts in files.
         replace_text(ReplaceText) -> ReplaceResult;
+        /// Applies a unified diff to files, all or none.
+        apply_patch(ApplyPatch) -> AppliedPatch;
         /// Checks whether a port is reachable.
         resolve_endpoint(ResolveEndpoint) -> Endpoint;
         /// Sends a request to a port inside.

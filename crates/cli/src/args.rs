@@ -14,6 +14,7 @@ mod hint_tests;
 pub mod image;
 pub mod live;
 pub mod login;
+pub mod mcp;
 pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
@@ -219,9 +220,10 @@ pub enum Command {
     /// Check and run small TypeScript programs
     #[command(after_help = examples::SNIPPET)]
     Snippet(snippet::Snippet),
-    /// Serve tools to agents over the Model Context Protocol on standard streams
+    /// Serve tools to agents over the Model Context Protocol on standard streams, or run another server
+    /// in a sandbox
     #[command(after_help = examples::MCP)]
-    Mcp(snippet::Mcp),
+    Mcp(Box<mcp::Mcp>),
     /// Write a first workflow file and type declarations for editors
     #[command(after_help = examples::INIT)]
     Init(workflow::Init),
@@ -421,6 +423,12 @@ pub struct Run {
     /// Where the project is visible, if not at its own path.
     #[arg(skip)]
     pub inside: Option<PathBuf>,
+    /// The directory whose project it is, if not the current one.
+    #[arg(skip)]
+    pub start: Option<PathBuf>,
+    /// How long the command may take to end after its input has ended; as long as it likes when absent.
+    #[arg(skip)]
+    pub after_input: Option<Duration>,
     /// Start this program instead of the image's entrypoint; the image's arguments are then left out
     #[arg(long, requires = "image", value_name = "PROGRAM")]
     pub entrypoint: Option<OsString>,
@@ -592,9 +600,9 @@ impl Command {
     #[must_use]
     pub fn needs_engine(&self) -> bool {
         match self {
-            Self::Debug(_) | Self::Snippet(_) | Self::Mcp(_) | Self::Graph(_) | Self::Serve(_) => {
-                true
-            }
+            Self::Debug(_) | Self::Snippet(_) | Self::Graph(_) | Self::Serve(_) => true,
+            // A server in a sandbox is a one-shot run.
+            Self::Mcp(mcp) => mcp.what.is_none(),
             Self::Up(up) => up.result.is_some(),
             _ => false,
         }

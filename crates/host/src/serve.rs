@@ -7,11 +7,14 @@ use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
+use stockade_server::mcp::{self, Grants};
 use stockade_server::opensandbox;
 use stockade_server::tcp::{self, Listener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::commands;
+use crate::commands::mcp::Workers;
 use crate::host::Host;
 use crate::listener::ListenOptions;
 use crate::options::Options;
@@ -86,12 +89,12 @@ async fn serve(
             .because(data.display().to_string())
             .remedied_by("the other server is ready to use: stockade ls"));
     };
+    let (stop, stopped) = watch::channel(false);
     let tcp = match listener {
-        Some((listen, socket)) => Some(prepare(&host, listen, socket).await?),
+        Some((listen, socket)) => Some(prepare(&host, listen, socket, stopped.clone()).await?),
         None => None,
     };
     let listener = host.directory.listen(BUILD)?;
-    let (stop, stopped) = watch::channel(false);
     let (connections, remote_connections) = (Connections::default(), Connections::default());
     let remaining = remote_connections.clone();
     let uid = rustix::process::geteuid().as_raw();
@@ -149,7 +152,12 @@ struct Tcp {
 }
 
 /// Checks what a listener requires, and combines it with the operations of a host.
-async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Result<Tcp, Problem> {
+async fn prepare(
+    host: &Host,
+    listen: &ListenOptions,
+    socket: Listener,
+    stopped: watch::Receiver<bool>,
+) -> Result<Tcp, Problem> {
     let tls = listen.acceptor()?;
     let keys = host.keys()?;
     listen.check_keys(&*keys).await?;
@@ -162,7 +170,10 @@ async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Resul
         is_on_demand: false,
     };
     let own = local::routes_over_tcp(operations, std::sync::Arc::clone(&auth));
-    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts(), own);
+    let hosts = listen.allowed_hosts();
+    let agents = commands::mcp::offer(&host.sandboxes(), Grants::default(), Workers::for_server());
+    let agents = mcp::routes(agents, std::sync::Arc::clone(&auth), hosts.clone(), stopped);
+    let routes = opensandbox::routes(host.sandboxes(), auth, hosts, own).merge(agents);
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })

@@ -85,6 +85,11 @@ impl Pump {
         self.source.as_ref().filter(|_| self.buffer.is_empty()).map(|source| source.as_fd())
     }
 
+    /// The source, while it is not read because the sink accepts nothing.
+    pub(crate) fn blocked_source(&self) -> Option<BorrowedFd<'_>> {
+        self.source.as_ref().filter(|_| !self.buffer.is_empty()).map(|source| source.as_fd())
+    }
+
     /// The sink, when it should be polled.
     pub(crate) fn wants_write(&self) -> Option<BorrowedFd<'_>> {
         self.sink.as_ref().filter(|_| !self.buffer.is_empty()).map(|sink| sink.as_fd())

@@ -74,6 +74,9 @@ pub struct Supervision {
     pub output_limit_bytes: Option<u64>,
     /// How long a command may take to end after a signal that requests it.
     pub grace: Duration,
+    /// How long it may take to end after its input has ended, until it gets `SIGTERM`; as long as it
+    /// likes when absent.
+    pub after_input: Option<Duration>,
     /// The caller's terminal; the jail's terminal follows its size.
     pub terminal: Option<OwnedFd>,
     /// Periodic checks of the jail from outside.
@@ -244,6 +247,8 @@ struct Session {
     refused_calls: RefusedCalls,
     output_limit_bytes: u64,
     grace: Duration,
+    /// Until the input has ended.
+    after_input: Option<Duration>,
     stopping: Option<i32>,
     /// The signal that the command gets instead of `SIGTERM`.
     stop: i32,
@@ -257,6 +262,8 @@ struct Session {
 struct Deadlines {
     timeout: Option<Instant>,
     grace: Option<Instant>,
+    /// When the command must end because its input has.
+    input: Option<Instant>,
 }
 
 impl Session {
@@ -268,6 +275,7 @@ impl Session {
             timeout,
             output_limit_bytes,
             grace,
+            after_input,
             terminal,
             watches,
             first_request,
@@ -306,7 +314,7 @@ impl Session {
             error,
             master,
             terminal,
-            deadlines: Deadlines { timeout: timeout.map(|t| now + t), grace: None },
+            deadlines: Deadlines { timeout: timeout.map(|t| now + t), grace: None, input: None },
             watches: watches.into_iter().map(|watch| (now + watch.interval, watch)).collect(),
             first_request,
             call_listener: jail.refused_calls.take(),
@@ -314,6 +322,7 @@ impl Session {
             refused_calls: RefusedCalls::default(),
             output_limit_bytes: output_limit_bytes.unwrap_or(u64::MAX),
             grace,
+            after_input,
             stopping: None,
             stop: libc::SIGTERM,
             not_run: None,
@@ -342,8 +351,11 @@ impl Session {
             }
             let calls = self.call_listener.as_ref().filter(|_| self.listens_again.is_none());
             let calls = calls.map(|calls| (Event::RefusedCall, calls.as_fd(), PollFlags::IN));
+            // A command that does not read must not hide the end of the input.
+            let blocked = self.after_input.and_then(|_| self.input.blocked_source());
+            let blocked = blocked.map(|source| (Event::InputOver, source, PollFlags::RDHUP));
             let sources = sources.into_iter().flatten().chain(requests).chain(calls);
-            self.poll(sources.collect(), timeout)?
+            self.poll(sources.chain(blocked).collect(), timeout)?
         };
         for event in ready {
             match event {
@@ -354,7 +366,15 @@ impl Session {
                 Event::Read(stream) => self.read(stream),
                 Event::Ended(stream) => self.pump(stream).end_source(),
                 Event::Write(stream) => self.pump(stream).write(),
+                Event::InputOver => self.end_after_input(),
             }
+        }
+        if self.input.is_done() {
+            self.end_after_input();
+        }
+        if self.deadlines.input.is_some_and(|at| at <= Instant::now()) {
+            self.deadlines.input = None;
+            self.stop_command(jail);
         }
         if self.master.is_none() {
             self.input.close_sink_when_done();
@@ -389,7 +409,7 @@ impl Session {
             let events = self.poll(vec![(Event::Signal, signals, PollFlags::IN)], timeout)?;
             for event in events {
                 match event {
-                    Event::Init | Event::Request | Event::RefusedCall => {}
+                    Event::Init | Event::Request | Event::RefusedCall | Event::InputOver => {}
                     // A user who does not read the output but requests the end, gets the end.
                     Event::Signal => match sys::next_signal(signals) {
                         Ok(Some(signal)) if TERMINATION_SIGNALS.contains(&signal) => return Ok(()),
@@ -540,6 +560,23 @@ impl Session {
         }
     }
 
+    /// The input has ended: from now on the command has limited time.
+    fn end_after_input(&mut self) {
+        if let Some(time) = self.after_input.take() {
+            self.deadlines.input = Some(Instant::now() + time);
+        }
+    }
+
+    /// Requests the end of the command, unless that was done already.
+    fn stop_command(&mut self, jail: &Jail) {
+        if self.stopping.is_none() {
+            self.stopping = Some(libc::SIGTERM);
+            self.deadlines.grace = Some(Instant::now() + self.grace);
+            // If init has ended, the loop notices that next.
+            let _ = jail.channel.send(&ToInit::Signal(self.stop).encode(), &[]);
+        }
+    }
+
     fn follow_window_size(&self) {
         let (Some(master), Some(terminal)) = (&self.master, &self.terminal) else { return };
         if let Ok(size) = rustix::termios::tcgetwinsize(terminal) {
@@ -550,7 +587,7 @@ impl Session {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.deadlines.timeout, self.deadlines.grace, self.listens_again]
+        [self.deadlines.timeout, self.deadlines.grace, self.deadlines.input, self.listens_again]
             .into_iter()
             .flatten()
             .chain(self.watches.iter().map(|(next, _)| *next))
@@ -598,6 +635,7 @@ enum Event {
     Read(Stream),
     Ended(Stream),
     Write(Stream),
+    InputOver,
 }
 
 #[derive(Debug, Clone, Copy)]

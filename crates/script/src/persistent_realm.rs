@@ -105,6 +105,7 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         grace: GRACE,
         terminal: None,
         watches: Vec::new(),
+        after_input: None,
         first_request: None,
     };
     let outcome = jail::supervise(jail, supervision, signals).map_err(Error::Jail)?;

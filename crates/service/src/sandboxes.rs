@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    Ack, ApiKey, AppliedBundle, ApplyBundle, AttachCommand, BundleDetail, BundleList, ById, Caller,
-    ChangeMetadata, ChangeNetwork, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo,
-    CommandList, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
-    Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
-    HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand, KillSandbox, ListBundles,
-    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile,
-    OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges,
-    ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle,
-    RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey,
-    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles,
-    Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool,
-    ToolResult, WebSocket, WriteFile, WriteResult,
+    Ack, ApiKey, AppliedBundle, AppliedPatch, ApplyBundle, ApplyPatch, AttachCommand, BundleDetail,
+    BundleList, ById, Caller, ChangeMetadata, ChangeNetwork, CollectChanges, CollectDirectory,
+    CollectedChanges, CommandInfo, CommandList, Connect, CreateKey, CreateSandbox, CreatedKey,
+    DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry,
+    GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand,
+    KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing,
+    MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem,
+    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent,
+    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
+    Restore, Result, RevokeKey, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles,
+    SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets, ShowBundle,
+    Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -190,6 +190,10 @@ impl Sandboxes for Service {
 
     async fn replace_text(&self, caller: &Caller, request: ReplaceText) -> Result<ReplaceResult> {
         files::replace(self, caller, request).await
+    }
+
+    async fn apply_patch(&self, caller: &Caller, request: ApplyPatch) -> Result<AppliedPatch> {
+        files::apply_patch(self, caller, request).await
     }
 
     async fn resolve_endpoint(

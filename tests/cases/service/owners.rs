@@ -113,6 +113,10 @@ async fn call(
             "replace_text",
             json!({"sandboxId": id, "edits": [{"path": "/w/f", "old": "a", "new": "b"}]}),
         ),
+        (
+            "apply_patch",
+            json!({"sandboxId": id, "path": "/w", "diff": "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"}),
+        ),
         ("move_file", json!({"sandboxId": id, "from": "/w/f", "to": "/w/g"})),
         ("remove_file", dir.clone()),
         ("resolve_endpoint", json!({"id": id, "port": 1})),

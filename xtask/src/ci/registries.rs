@@ -16,9 +16,20 @@ const INSTALLED: &str = "tmp/packages";
 /// A copy of the lock file of what was installed.
 const STAMP: &str = "installed";
 
-/// Installs the packages of npm in `npm/node_modules`.
+/// Installs the packages of npm in `npm/node_modules` and `mcp/node_modules`.
 pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    let dir = PackageDir::new(workspace, "npm", "package-lock.json")?;
+    for (name, locks) in [("npm", ""), ("mcp", "mcp")] {
+        match node_modules(workspace, name, Path::new(locks))? {
+            Outcome::Passed => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn node_modules(workspace: &Workspace, name: &str, locks: &Path) -> anyhow::Result<Outcome> {
+    let lock = locks.join("package-lock.json");
+    let dir = PackageDir::new(workspace, name, lock)?;
     if dir.is_current() {
         return Ok(Outcome::Passed);
     }
@@ -27,7 +38,8 @@ pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
     }
     dir.clear()?;
     for name in ["package.json", "package-lock.json"] {
-        std::fs::copy(workspace.root.join(LOCKS).join(name), dir.directory.join(name))?;
+        let from = workspace.root.join(LOCKS).join(locks).join(name);
+        std::fs::copy(from, dir.directory.join(name))?;
     }
     let mut npm = Command::new("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
@@ -78,7 +90,7 @@ struct PackageDir {
 }
 
 impl PackageDir {
-    fn new(workspace: &Workspace, name: &str, lock: &str) -> anyhow::Result<Self> {
+    fn new(workspace: &Workspace, name: &str, lock: impl AsRef<Path>) -> anyhow::Result<Self> {
         let lock = workspace.root.join(LOCKS).join(lock);
         let locked =
             std::fs::read_to_string(&lock).with_context(|| format!("read {}", lock.display()))?;

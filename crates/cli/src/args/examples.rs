@@ -186,8 +186,21 @@ A code block is an example if its language is ts, typescript, mts, tsx, js, java
 Blocks with `file=PATH` behind the language are files of one example, which runs at its src/main.ts. \
 `skip` behind the language, or the line <!-- stockade: skip --> before the block, skips it.";
 pub const MCP: &str = "\
-Example:
-  stockade mcp --package zod --libraries node_modules";
+Examples:
+  stockade mcp
+  stockade mcp --workspace .
+  stockade mcp wrap -- npx -y @modelcontextprotocol/server-everything
+
+The tools are for a host program of agents, which starts this command: see docs/mcp.md.";
+pub const MCP_WRAP: &str = "\
+Examples:
+  stockade mcp wrap -- ./server.py
+  stockade mcp wrap --allow api.example.com --secret API_KEY@api.example.com -- ./server.py
+  stockade mcp wrap --mount ./notes:/notes:ro -- ./server.py /notes
+
+Standard input, output and error are the server's. It has no network access and sees no file of \
+yours, unless flags allow that. It ends when its input ends. The exit code is the server's, or 125 if \
+the sandbox could not be started.";
 pub const INIT: &str = "\
 Example:
   stockade init flows";

@@ -1,4 +1,4 @@
-//! The arguments of `stockade snippet` and `stockade mcp`.
+//! The arguments of `stockade snippet`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,12 +71,6 @@ pub struct Gate {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Mcp {
-    #[command(flatten)]
-    pub libraries: Libraries,
 }
 
 #[derive(Debug, Args)]

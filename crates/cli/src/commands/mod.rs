@@ -17,6 +17,7 @@ mod image;
 mod keys;
 mod login;
 mod manual;
+pub mod mcp;
 pub mod print;
 mod refused_calls;
 mod reject;
@@ -31,6 +32,7 @@ pub mod workflow;
 use stockade_core::{Code, Problem};
 
 use crate::args::Command;
+use crate::args::mcp::McpCommand;
 use crate::problem::Failure;
 
 /// Runs a command; returns the exit code of the process.
@@ -104,10 +106,16 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
                 .remedied_by("stockade --help")
                 .into())
         }
-        Command::Debug(_)
-        | Command::Snippet(_)
-        | Command::Mcp(_)
-        | Command::Graph(_)
-        | Command::Serve(_) => Err(Problem::new(Code::Unsupported, "this needs an engine").into()),
+        Command::Mcp(arguments) => match arguments.what {
+            Some(McpCommand::Wrap(arguments)) => mcp::wrap(*arguments).map_err(Failure::for_run),
+            None => Err(no_engine()),
+        },
+        Command::Debug(_) | Command::Snippet(_) | Command::Graph(_) | Command::Serve(_) => {
+            Err(no_engine())
+        }
     }
+}
+
+fn no_engine() -> Failure {
+    Problem::new(Code::Unsupported, "this needs an engine").into()
 }

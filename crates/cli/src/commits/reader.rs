@@ -109,6 +109,7 @@ fn print(stored: &StoredCommits, script: &str, input: Option<OwnedFd>) -> Result
         grace: Duration::ZERO,
         terminal: None,
         watches: Vec::new(),
+        after_input: None,
         first_request: None,
     };
     let outcome = jail::supervise(jail, supervision, signals).map_err(|e| launch_problem(&e))?;

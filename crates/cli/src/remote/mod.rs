@@ -11,6 +11,7 @@ mod reconnecting;
 mod start;
 
 use std::fmt::Debug;
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
@@ -117,6 +118,19 @@ where
         let server = Arc::new(server);
         act(Remote::new(Arc::clone(&server) as _, server)).await
     })
+}
+
+/// The operations on the sandboxes of the data directory. The server is found or started with the first
+/// of them.
+///
+/// # Errors
+/// If there is no data directory.
+pub fn on_demand() -> Result<Remote, Failure> {
+    let data = data_path()?;
+    let directory = crate::data_dir::open_data_dir(&data)?;
+    let directory = stockade_client::ServerDirectory::open(directory.as_fd(), &data)?;
+    let server = Arc::new(stockade_api::Remote(Reconnecting::of(data, directory)));
+    Ok(Remote::new(Arc::clone(&server) as _, server))
 }
 
 async fn in_process<T, F, Fut>(act: F) -> Result<T, Failure>

@@ -415,6 +415,7 @@ pub(super) fn supervise(
         timeout: arguments.timeout.and_then(|limit| limit.0),
         output_limit_bytes: arguments.sandbox.max_output.and_then(|limit| limit.0),
         grace: GRACE,
+        after_input: arguments.after_input,
         terminal: raw.as_ref().map(RawMode::descriptor).transpose().map_err(io)?,
         watches: limits::watches(arguments, watched, &jail, data),
         first_request: jail.stub.take().map(|listeners| stub.start_at(listeners)),

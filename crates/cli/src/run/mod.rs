@@ -54,7 +54,17 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         Problem::new(Code::Io, "cannot determine the current directory").because(e.to_string())
     })?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let project = Project::find(&current, home.as_deref()).map_err(project_problem)?;
+    let start = arguments.start.as_deref().unwrap_or(&current);
+    let project = Project::find(start, home.as_deref()).map_err(project_problem)?;
+    if let (Some(own), Some(_)) = (&arguments.start, &arguments.inside)
+        && project.root != *own
+    {
+        // Another user may have made a directory above it a project.
+        let message = format!("the directory {} is part of a project", own.display());
+        return Err(Problem::new(Code::ProjectRefused, message)
+            .because(format!("{} has a .git", project.root.display()))
+            .remedied_by("export TMPDIR=$HOME"));
+    }
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let caller = rustix::process::geteuid().as_raw();
     if let Some(listed) = passwd_home(&passwd, caller)

@@ -119,6 +119,7 @@ fn supervision() -> Supervision {
         grace: DEADLINE,
         terminal: None,
         watches: Vec::new(),
+        after_input: None,
         first_request: None,
     }
 }

@@ -2,7 +2,7 @@
 
 mod debug;
 mod graph;
-mod mcp;
+pub(crate) mod mcp;
 mod result;
 mod snippet;
 

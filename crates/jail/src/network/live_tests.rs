@@ -75,6 +75,7 @@ fn output_of<T>(
         grace: Duration::from_secs(1),
         terminal: None,
         watches: Vec::new(),
+        after_input: None,
         first_request: None,
     };
     let outcome = crate::supervise(jail, supervision, signals).unwrap();

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream,
-    duplex,
+    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite,
+    AsyncWriteExt as _, BufReader, DuplexStream, duplex,
 };
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
+/// The longest line, in bytes.
+const LINE_BYTES: usize = 32 << 20;
 /// The buffer size between two ends, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// How long writing the last responses may take.
@@ -59,11 +61,18 @@ where
 {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
-    while let Ok(1..) = input.read_until(b'\n', &mut line).await {
-        if line.last() != Some(&b'\n') {
+    while let Ok(1..) = (&mut input).take(LINE_BYTES as u64).read_until(b'\n', &mut line).await {
+        let is_whole = line.last() == Some(&b'\n');
+        let fault = if !is_whole && line.len() == LINE_BYTES {
+            skip_line(&mut input).await;
+            Some(too_long())
+        } else {
+            fault(&line)
+        };
+        if !is_whole {
             line.push(b'\n');
         }
-        let written = match fault(&line) {
+        let written = match fault {
             None => to.write_all(&line).await,
             Some(fault) => write(&output, format!("{fault}\n").as_bytes()).await,
         };
@@ -72,6 +81,27 @@ where
         }
         line.clear();
     }
+}
+
+/// Reads to the end of the line, and drops it.
+async fn skip_line(input: &mut (impl AsyncBufRead + Unpin)) {
+    while let Ok(bytes) = input.fill_buf().await {
+        let (length, is_end) = match bytes.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (bytes.len(), bytes.is_empty()),
+        };
+        input.consume(length);
+        if is_end {
+            return;
+        }
+    }
+}
+
+/// The response to a line that is too long to be read. Its id is unknown.
+fn too_long() -> Value {
+    let message = format!("the message is longer than {LINE_BYTES} bytes");
+    let error = json!({ "code": INVALID_REQUEST, "message": message });
+    json!({ "jsonrpc": "2.0", "id": null, "error": error })
 }
 
 /// Writes responses, one line after the other.

@@ -1,28 +1,43 @@
-//! The Model Context Protocol: tools for agents, over a pair of byte streams. The caller chooses
-//! the tools; each is a [`Tool`] in the list of [`Tools`].
+//! The Model Context Protocol: tools for agents, over a pair of byte streams or over HTTP. The caller
+//! chooses the tools; each is a [`Tool`] in the list of [`Tools`].
+//!
+//! Reading order: this file (tools and serving), `call` (a call and what it may ask its client),
+//! `handler` (the protocol), `sandbox` (the tools on sandboxes), `resources`, `http`.
 
+mod call;
+mod decision;
+mod handler;
+mod http;
 mod lines;
 mod lz;
 mod playground;
+mod resources;
 mod run_in_sandbox;
+mod sandbox;
+mod untrusted;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use rmcp::handler::server::ServerHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
-    Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    ToolAnnotations,
-};
-use rmcp::service::{RequestContext, RoleServer, ServerInitializeError, serve_server};
+use rmcp::service::{ServerInitializeError, serve_server};
 use serde_json::{Map, Value};
+use stockade_api::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 
+use handler::{Callers, Handler, OwnerStates};
+
+pub use call::{Call, Interrupt};
+pub use http::routes;
 pub use playground::PlaygroundLink;
+pub use resources::Resources;
 pub use run_in_sandbox::{RunInSandbox, Snippets};
+pub use sandbox::{Grants, WorkspaceSandbox, tools_for_sandboxes, tools_for_workspace};
+
+/// How long what was started by calls may take to end after the input has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A tool that an agent can call.
 #[async_trait]
@@ -31,7 +46,14 @@ pub trait Tool: Send + Sync {
     fn description(&self) -> Description;
 
     /// Calls it. A cancelled call is dropped.
-    async fn call(&self, arguments: Map<String, Value>) -> ToolResult;
+    ///
+    /// # Errors
+    /// If the client has to be asked first.
+    async fn call(
+        &self,
+        call: &Call,
+        arguments: Map<String, Value>,
+    ) -> Result<ToolResult, Interrupt>;
 }
 
 /// The description of a tool for agents.
@@ -47,8 +69,56 @@ pub struct Description {
     pub input: Map<String, Value>,
     /// The JSON schema of [`ToolResult::structured`], an object.
     pub output: Map<String, Value>,
+    /// What its calls do.
+    pub effects: Effects,
+    /// Whether a call may last so long that it continues as a task.
+    pub is_long: bool,
+}
+
+/// What the calls of a tool do, as hosts show it before they allow a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effects {
     /// Whether it changes nothing outside itself.
     pub is_read_only: bool,
+    /// Whether it may remove or overwrite something.
+    pub is_destructive: bool,
+    /// Whether the same call again changes nothing more.
+    pub is_idempotent: bool,
+    /// Whether it may reach what is outside this machine.
+    pub is_open_world: bool,
+}
+
+impl Effects {
+    /// Nothing is changed, and nothing outside is reached.
+    pub const READ_ONLY: Self = Self {
+        is_read_only: true,
+        is_destructive: false,
+        is_idempotent: true,
+        is_open_world: false,
+    };
+    /// Something is added.
+    pub const ADDS: Self = Self {
+        is_read_only: false,
+        is_destructive: false,
+        is_idempotent: false,
+        is_open_world: false,
+    };
+    /// Something may be overwritten or removed.
+    pub const CHANGES: Self = Self { is_destructive: true, ..Self::ADDS };
+
+    /// The same call again changes nothing more.
+    #[must_use]
+    pub const fn idempotent(mut self) -> Self {
+        self.is_idempotent = true;
+        self
+    }
+
+    /// It may reach what is outside.
+    #[must_use]
+    pub const fn open_world(mut self) -> Self {
+        self.is_open_world = true;
+        self
+    }
 }
 
 /// The response of a tool.
@@ -60,12 +130,19 @@ pub struct ToolResult {
     pub structured: Option<Value>,
     /// Whether the call failed.
     pub is_error: bool,
+    /// Links to resources: each is an URI, a name and a MIME type.
+    pub links: Vec<(String, String, &'static str)>,
 }
 
 impl ToolResult {
+    /// A response.
+    pub const fn new(text: String, structured: Value) -> Self {
+        Self { text, structured: Some(structured), is_error: false, links: Vec::new() }
+    }
+
     /// A response with an error.
-    pub fn error(text: String) -> Self {
-        Self { text, structured: None, is_error: true }
+    pub const fn error(text: String) -> Self {
+        Self { text, structured: None, is_error: true, links: Vec::new() }
     }
 }
 
@@ -88,6 +165,19 @@ impl Tools {
     }
 }
 
+/// What a server offers to its clients.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// The tools.
+    pub tools: Tools,
+    /// The resources; none when absent.
+    pub resources: Option<Resources>,
+    /// The advice for agents about all tools.
+    pub instructions: Option<String>,
+    /// The version of the program.
+    pub version: String,
+}
+
 /// Why serving ended before the end of the input.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -104,19 +194,22 @@ pub enum Error {
 ///
 /// # Errors
 /// If the client uses another protocol.
-pub async fn serve<I, O>(tools: Tools, version: &str, input: I, output: O) -> Result<(), Error>
+pub async fn serve<I, O>(offer: Offer, caller: Caller, input: I, output: O) -> Result<(), Error>
 where
     I: AsyncRead + Send + Unpin + 'static,
     O: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = Server { tools, version: version.to_owned() };
+    let states = OwnerStates::default();
+    let server = Handler::new(Arc::new(offer), Callers::One(caller), states.clone());
     let (messages, answers, relay) = lines::relay(input, output);
     let served = run_server(server, messages, answers).await;
     relay.end().await;
+    // Commands of calls that were not completed are being ended.
+    let _ = tokio::time::timeout(END_TIMEOUT, states.end()).await;
     served
 }
 
-async fn run_server(server: Server, from: DuplexStream, to: DuplexStream) -> Result<(), Error> {
+async fn run_server(server: Handler, from: DuplexStream, to: DuplexStream) -> Result<(), Error> {
     let running = match serve_server::<_, _, io::Error, _>(server, (from, to)).await {
         Ok(running) => running,
         // The client disconnected before the handshake, which is not an error.
@@ -124,68 +217,6 @@ async fn run_server(server: Server, from: DuplexStream, to: DuplexStream) -> Res
         Err(error) => return Err(Error::Initialize(Box::new(error))),
     };
     running.waiting().await.map(drop).map_err(Error::Serve)
-}
-
-struct Server {
-    tools: Tools,
-    version: String,
-}
-
-impl ServerHandler for Server {
-    fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
-        let mut config = ServerConfig::new(capabilities);
-        config.server_info = Implementation::new("stockade", self.version.clone());
-        config
-    }
-
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.tools.0.values().map(|tool| rmcp_tool(tool.description())).collect();
-        Ok(ListToolsResult::with_all_items(tools))
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = self.tools.0.get(request.name.as_ref()).cloned() else {
-            let message = format!("there is no tool {}", request.name);
-            return Err(ErrorData::invalid_params(message, None));
-        };
-        let arguments = request.arguments.unwrap_or_default();
-        tokio::select! {
-            answer = tool.call(arguments) => Ok(result(answer).into()),
-            // No client waits for the response any more.
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
-        }
-    }
-}
-
-fn rmcp_tool(description: Description) -> rmcp::model::Tool {
-    let Description { name, title, text, input, output, is_read_only } = description;
-    let annotations = ToolAnnotations::with_title(title)
-        .read_only(is_read_only)
-        .destructive(!is_read_only)
-        .open_world(false);
-    rmcp::model::Tool::new(name, text, Arc::new(input))
-        .with_title(title)
-        .with_raw_output_schema(Arc::new(output))
-        .with_annotations(annotations)
-}
-
-fn result(answer: ToolResult) -> CallToolResult {
-    let content = vec![ContentBlock::text(answer.text)];
-    if answer.is_error {
-        return CallToolResult::error(content);
-    }
-    let mut result = CallToolResult::success(content);
-    result.structured_content = answer.structured;
-    result
 }
 
 /// The fields of a schema, from an object literal.

@@ -7,7 +7,7 @@ use stockade_snippet::SourceFile;
 use url::form_urlencoded::byte_serialize;
 
 use super::lz::compress;
-use super::{Description, Tool, ToolResult, object};
+use super::{Call, Description, Effects, Interrupt, Tool, ToolResult, object};
 
 /// The page on which a snippet is shown and edited.
 const PREVIEW: &str = "https://directive.run/playground";
@@ -116,23 +116,24 @@ impl Tool for PlaygroundLink {
             text: "Creates a link that contains a Directive snippet and opens it in the playground of directive.run. Show it to a user who wants to read, change or run the snippet.",
             input: input_schema(),
             output: output_schema(),
-            is_read_only: true,
+            effects: Effects::READ_ONLY,
+            is_long: false,
         }
     }
 
-    async fn call(&self, arguments: Map<String, Value>) -> ToolResult {
+    async fn call(&self, _: &Call, arguments: Map<String, Value>) -> Result<ToolResult, Interrupt> {
         let arguments = serde_json::from_value(Value::Object(arguments));
         let link = arguments.map_err(|error| ("invalid-file", error.to_string())).and_then(make);
-        match link {
+        Ok(match link {
             Ok(link) => {
                 let text = serde_json::to_string_pretty(&link).unwrap_or_default();
                 let text = format!("<directive-data>\n{text}\n</directive-data>");
-                ToolResult { text, structured: Some(json!(link)), is_error: false }
+                ToolResult::new(text, json!(link))
             }
             Err((code, message)) => {
                 ToolResult::error(format!("playground_link failed — {code}: {message}"))
             }
-        }
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use stockade_core::Problem;
 use stockade_snippet::{Input, InvalidInput, Payload, Transcript};
 
-use super::{Description, Tool, ToolResult, object, playground};
+use super::{Call, Description, Effects, Interrupt, Tool, ToolResult, object, playground};
 
 /// The longest `source`, in UTF-16 units, as the reference counts.
 const MAX_SOURCE: usize = 8_000;
@@ -41,20 +41,21 @@ impl<S: Snippets> Tool for RunInSandbox<S> {
             text: TEXT,
             input: input_schema(),
             output: output_schema(),
-            is_read_only: true,
+            effects: Effects::READ_ONLY,
+            is_long: false,
         }
     }
 
-    async fn call(&self, arguments: Map<String, Value>) -> ToolResult {
+    async fn call(&self, _: &Call, arguments: Map<String, Value>) -> Result<ToolResult, Interrupt> {
         let input = match input(arguments) {
             Ok(input) => input,
-            Err(Refusal { code, message }) => return failed(code, &message),
+            Err(Refusal { code, message }) => return Ok(failed(code, &message)),
         };
         let link = playground::link(input.source.as_deref(), input.files.as_deref());
-        match self.0.run(input).await {
+        Ok(match self.0.run(input).await {
             Ok(transcript) => success(&transcript, link),
             Err(problem) => failed("runtime-error", &problem.message),
-        }
+        })
     }
 }
 
@@ -148,11 +149,7 @@ fn success(transcript: &Transcript, link: Option<String>) -> ToolResult {
     if let Some(fields) = structured.as_object_mut() {
         fields.insert("playgroundUrl".to_owned(), json!(link));
     }
-    ToolResult {
-        text: format!("<directive-data>\n{text}\n</directive-data>"),
-        structured: Some(structured),
-        is_error: false,
-    }
+    ToolResult::new(format!("<directive-data>\n{text}\n</directive-data>"), structured)
 }
 
 fn input_schema() -> Map<String, Value> {

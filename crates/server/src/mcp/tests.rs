@@ -1,7 +1,5 @@
 //! A server that is tested with the bytes of the protocol.
 
-use std::time::Duration;
-
 use serde_json::json;
 use stockade_core::Problem;
 use stockade_snippet::{Imports, Input, Transcript, execute, library};
@@ -61,7 +59,14 @@ impl Client {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
         let tools = Tools::default().with(RunInSandbox(here)).with(PlaygroundLink);
-        let serving = tokio::spawn(serve(tools, "1.2.3", input, output));
+        let offer = Offer {
+            tools,
+            resources: None,
+            instructions: Some("Advice.".to_owned()),
+            version: "1.2.3".to_owned(),
+        };
+        let caller = Caller::new(stockade_core::OwnerId::new("uid:7").unwrap());
+        let serving = tokio::spawn(serve(offer, caller, input, output));
         let (from, to) = tokio::io::split(ours);
         Self { to, from: BufReader::new(from).lines(), serving }
     }

@@ -54,6 +54,9 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
             let edit = json!({"path": "/w/f", "old": "text", "new": "other"});
             json!({"sandboxId": sandbox, "edits": [edit]})
         }
+        "apply_patch" => {
+            path(json!({"path": "/w", "diff": "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-text\n+other\n"}))
+        }
         "resolve_endpoint" => json!({"id": sandbox, "port": 80}),
         "connect" => json!({"sandboxId": sandbox, "port": 80}),
         "http_request" | "http_stream" | "web_socket" => {

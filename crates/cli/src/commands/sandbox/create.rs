@@ -180,6 +180,18 @@ struct Scripts {
     after_start: Option<String>,
 }
 
+/// The request for these arguments, for a caller that creates the sandbox later.
+pub(crate) fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
+    let Prepared { request, values, script, .. } = prepare(arguments)?;
+    if !values.is_empty() || script.is_some() {
+        let message = "this sandbox cannot have secrets or a setup script";
+        return Err(Problem::new(Code::Unsupported, message)
+            .because("the profile that applies has them, and the sandbox is created later"));
+    }
+    base::prepare(&request)?;
+    Ok(request)
+}
+
 pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
     let current = std::env::current_dir().map_err(|error| {
         Problem::new(Code::Io, "cannot find the current directory").because(error.to_string())

@@ -3,10 +3,12 @@
 //! Each path is checked against the sandbox's rules here, by its name and by its resolved path.
 
 mod change;
+mod patch;
 mod query;
 mod tree;
 
 pub(crate) use change::{Change, NAME, change, perform, replace, write};
+pub(crate) use patch::apply as apply_patch;
 pub(crate) use query::{list, read, search, stat};
 pub(crate) use tree::{SEND, perform as perform_send, receive, send};
 
