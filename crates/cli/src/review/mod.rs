@@ -225,7 +225,15 @@ impl Review {
 
     /// The old and the new content of a path that a bundle changes.
     pub(crate) fn contents(&self, id: &str, path: &RelativePath) -> Result<Sides, Problem> {
-        self.files.contents(id, path)
+        match &self.place {
+            Place::Here { files, .. } => files.contents(id, path),
+            Place::Elsewhere(_) => {
+                let message = "the bundles of that server are on its own machine";
+                Err(Problem::new(Code::Unsupported, message)
+                    .because("a program here needs whole files, and the server sends differences")
+                    .remedied_by(format!("stockade diff {id}")))
+            }
+        }
     }
 
     /// Applies a bundle.

@@ -1,7 +1,6 @@
 //! `POST /v1/sandboxes`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use axum::Json;
 use axum::extract::State;

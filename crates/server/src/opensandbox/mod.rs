@@ -28,7 +28,6 @@ mod target;
 mod unavailable;
 mod volumes;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, FromRequestParts as _, Request, State};
@@ -61,7 +60,6 @@ struct App {
     sandboxes: Arc<dyn Sandboxes>,
     auth: Arc<HttpAuth>,
     own_ports: OwnPorts,
-    /// The directories of the host of which sandboxes may mount what lies in them.
 }
 
 /// Every path of the dialect, and `own`, the paths of Stockade's own one, for the host names that may be

@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{CreateSandbox, VolumeMount};
-use stockade_core::sandbox::HostMount;
 use stockade_core::VolumeName;
+use stockade_core::sandbox::HostMount;
 
 use crate::failure::{Failure, invalid, unsupported};
 

@@ -90,7 +90,6 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
         has(arguments.max_bundle.is_some(), "--max-bundle"),
         has(arguments.max_paths.is_some(), "--max-paths"),
         has(arguments.max_connections.is_some(), "--max-connections"),
-        has(arguments.upstream_proxy.is_some(), "--upstream-proxy"),
     ];
     let Some(flag) = refused.into_iter().flatten().next() else { return Ok(()) };
     let name = arguments.runtime.as_deref().unwrap_or_default();
@@ -126,7 +125,8 @@ fn words(arguments: &Run, current: &Path) -> Result<Vec<OsString>, Problem> {
 }
 
 fn create_arguments(arguments: Run, project: &Project) -> Create {
-    let Run { sandbox, secrets, timeout, runtime, fallback_runtime, .. } = arguments;
+    let Run { sandbox, secrets, timeout, runtime, fallback_runtime, upstream_proxy, .. } =
+        arguments;
     let limit = timeout.and_then(|limit| limit.0);
     let ttl = limit.map_or(TTL, |limit| limit.saturating_add(GRACE)).min(Ttl::MAX);
     Create {
@@ -141,6 +141,7 @@ fn create_arguments(arguments: Run, project: &Project) -> Create {
         keep: false,
         runtime,
         fallback_runtime,
+        upstream_proxy,
         idle: Some(OrNone(None)),
         json: false,
         server_mode: ServerMode { in_process: false },

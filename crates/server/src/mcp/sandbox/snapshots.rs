@@ -44,7 +44,7 @@ impl Operation for Take {
 
     async fn call(&self, on: On<'_>, _: TakeArguments) -> Result<Reply<SnapshotValue>, Stop> {
         let sandbox_id = on.sandbox().await?.id;
-        let request = TakeSnapshot { sandbox_id, id: None };
+        let request = TakeSnapshot { sandbox_id, id: None, name: None };
         let taken = on.context.sandboxes.snapshot(&on.call.writer(), request).await?;
         let value = SnapshotValue { snapshot: taken.id.to_string(), size_bytes: taken.size_bytes };
         Ok(Reply::new(value))
