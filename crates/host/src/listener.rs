@@ -11,6 +11,8 @@ use stockade_cli::args::serve::Serve;
 use stockade_core::{Code, Problem};
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
 
+use crate::web::{LoginFile, WebOptions};
+
 /// Where the clients of OpenSandbox expect a server.
 const DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
@@ -23,6 +25,7 @@ pub(crate) struct ListenOptions {
     allowed_hosts: Vec<String>,
     allow_plaintext: bool,
     allow_no_keys: bool,
+    web: WebOptions,
 }
 
 /// The file of `--config`.
@@ -36,6 +39,9 @@ pub(crate) struct ConfigFile {
     allowed_host: Vec<String>,
     allow_plaintext: bool,
     allow_no_keys: bool,
+    sandbox_domain: Option<String>,
+    public_url: Option<String>,
+    login: Option<LoginFile>,
 }
 
 impl ConfigFile {
@@ -94,9 +100,20 @@ impl ListenOptions {
                 None => file.allowed_host,
             };
         }
+        let setting = |flag: &Option<String>, name: &str, file: Option<String>| {
+            flag.clone().or_else(|| text(name)).or(file)
+        };
+        let web = WebOptions::new(
+            setting(&flags.sandbox_domain, "STOCKADE_SANDBOX_DOMAIN", file.sandbox_domain),
+            setting(&flags.public_url, "STOCKADE_PUBLIC_URL", file.public_url),
+            file.login,
+        )?;
+        // A browser sends the names of both.
+        allowed_hosts.extend(web.public_name());
         Ok(Self {
             address,
             tls,
+            web,
             allowed_hosts,
             allow_plaintext: flags.allow_plaintext || file.allow_plaintext,
             allow_no_keys: flags.allow_no_keys || file.allow_no_keys,
@@ -175,6 +192,17 @@ impl ListenOptions {
             std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         });
         AllowedHosts::new(self.allowed_hosts.iter().cloned().chain(own))
+    }
+
+    /// The options of what browsers use, for a listener at this address.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if browsers would refuse them.
+    pub(crate) fn web(
+        &self,
+        address: SocketAddr,
+    ) -> Result<stockade_server::web::Options, Problem> {
+        self.web.options(self.scheme(), address.port(), &self.allowed_hosts)
     }
 
     /// The scheme of the listener's URL.

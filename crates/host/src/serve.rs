@@ -7,14 +7,15 @@ use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
-use stockade_server::opensandbox;
 use stockade_server::tcp::{self, Listener};
+use stockade_server::{opensandbox, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::host::Host;
 use crate::listener::ListenOptions;
 use crate::options::Options;
+use crate::snippets::Workers;
 use crate::takeover::end_server_on_demand;
 
 /// How often a server checks whether it is still needed.
@@ -82,7 +83,10 @@ async fn serve(
     };
     let tcp = match listener {
         Some((listen, socket)) => Some(prepare(&host, listen, socket).await?),
-        None => None,
+        None => {
+            host.directory.write_address("")?;
+            None
+        }
     };
     let listener = host.directory.listen(BUILD)?;
     let (stop, stopped) = watch::channel(false);
@@ -150,8 +154,16 @@ async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Resul
     let uid = rustix::process::geteuid().as_raw();
     let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
     let auth = std::sync::Arc::new(auth);
-    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts());
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let options = listen.web(address)?;
+    let (sandboxes, ports) = (host.sandboxes(), host.ports(options.site.clone())?);
+    let hosts = listen.allowed_hosts();
+    let main = opensandbox::routes(sandboxes.clone(), ports.clone(), auth.clone(), hosts.clone());
+    let snippets = std::sync::Arc::new(Workers::default());
+    let main = main.merge(web::playground_routes(snippets, auth.clone(), hosts));
+    host.directory.write_address(&options.public_origin)?;
+    stockade_server::mcp::use_playground_of(options.public_origin.clone());
+    let routes = web::routes(main, options, sandboxes, ports, auth)?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })
 }

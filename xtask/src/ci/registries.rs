@@ -16,9 +16,20 @@ const INSTALLED: &str = "tmp/packages";
 /// A copy of the lock file of what was installed.
 const STAMP: &str = "installed";
 
-/// Installs the packages of npm in `npm/node_modules`.
+/// Installs the packages of npm in `npm/node_modules`, and those that drive a browser in
+/// `browser/node_modules`.
 pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    let dir = PackageDir::new(workspace, "npm", "package-lock.json")?;
+    for (name, locks) in [("npm", ""), ("browser", "browser/")] {
+        match modules(workspace, name, locks)? {
+            Outcome::Passed => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn modules(workspace: &Workspace, name: &str, locks: &str) -> anyhow::Result<Outcome> {
+    let dir = PackageDir::new(workspace, name, &format!("{locks}package-lock.json"))?;
     if dir.is_current() {
         return Ok(Outcome::Passed);
     }
@@ -27,7 +38,8 @@ pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
     }
     dir.clear()?;
     for name in ["package.json", "package-lock.json"] {
-        std::fs::copy(workspace.root.join(LOCKS).join(name), dir.directory.join(name))?;
+        let source = workspace.root.join(LOCKS).join(locks).join(name);
+        std::fs::copy(source, dir.directory.join(name))?;
     }
     let mut npm = Command::new("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);

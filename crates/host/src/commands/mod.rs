@@ -6,6 +6,8 @@ mod mcp;
 mod result;
 mod snippet;
 
+pub(crate) use snippet::runner as snippet_runner;
+
 use stockade_cli::args::Command;
 use stockade_cli::args::serve::Serve;
 use stockade_cli::commands::workflow::up;

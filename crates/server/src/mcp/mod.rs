@@ -21,7 +21,7 @@ use rmcp::service::{RequestContext, RoleServer, ServerInitializeError, serve_ser
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 
-pub use playground::PlaygroundLink;
+pub use playground::{PlaygroundLink, use_playground_of};
 pub use run_in_sandbox::{RunInSandbox, Snippets};
 
 /// A tool that an agent can call.

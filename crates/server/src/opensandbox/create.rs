@@ -16,6 +16,7 @@ use stockade_core::SnapshotId;
 use super::App;
 use super::egress::{Policy, network};
 use super::limits::limits;
+use super::proxy_config;
 use super::request::JsonBody;
 use super::sandboxes::{ENTRYPOINT, RESERVED, SandboxBody};
 use crate::auth::Principal;
@@ -115,7 +116,8 @@ impl Request {
         if let Some((_, what)) = requested.iter().find(|(requested, _)| *requested) {
             return Err(unsupported(what));
         }
-        match self.extensions.as_ref().and_then(|extensions| extensions.keys().next()) {
+        let mut names = self.extensions.iter().flat_map(BTreeMap::keys);
+        match names.find(|name| !proxy_config::NAMES.contains(&name.as_str())) {
             Some(name) => Err(unsupported(format_args!("the extension `{name}`"))),
             None => Ok(()),
         }
@@ -188,6 +190,7 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
     let text = serde_json::to_string(entrypoint).map_err(|error| invalid(error.to_string()))?;
     metadata.insert(ENTRYPOINT.to_owned(), text);
     let (limits, best_effort) = limits(&request.resource_limits.unwrap_or_default())?;
+    let proxy = proxy_config::proxy(request.extensions.as_ref())?;
     let network: Option<Network> = request.network_policy.map(network).transpose()?;
     let expiry = match request.timeout {
         None => Expiry::Never,
@@ -200,6 +203,7 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
         limits,
         best_effort,
         network,
+        proxy,
         expiry,
         on_expiry: Some(ExpiryAction::Terminate),
         ..CreateSandbox::default()
