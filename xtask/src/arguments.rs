@@ -38,6 +38,8 @@ pub(crate) enum Command {
     /// Kills processes under load, and looks at what is left
     #[command(subcommand)]
     Crash(Crash),
+    /// The pages of the server, built from their sources with Node
+    Web(WebOptions),
     /// Mutated input for the parsers that read what a sandbox wrote
     Fuzz(FuzzOptions),
 }
@@ -65,6 +67,14 @@ pub(crate) enum Suite {
     Slow,
     /// All but the slow ones
     All,
+}
+
+/// Options of `web`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct WebOptions {
+    /// Only compare: build the pages elsewhere
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// Options of `ci`.

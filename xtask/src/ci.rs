@@ -17,7 +17,7 @@ use std::process::Command;
 use anyhow::Context as _;
 
 use crate::arguments::{CiOptions, Suite};
-use crate::workspace::{Workspace, output};
+use crate::workspace::{Workspace, is_installed, output};
 use crate::{programs, suites};
 use report::Report;
 use skip_log::SkipLog;
@@ -83,10 +83,19 @@ fn install_steps(workspace: &Workspace, may_install: bool) -> Vec<Step> {
 fn separate_steps(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Step>> {
     let at = usize::from(options.all);
     Ok(vec![
+        web(workspace)?,
         xtask(workspace, "guest", &["guest"])?,
         xtask(workspace, "fuzz", &["fuzz", "--seconds", FUZZ_SECONDS[at]])?,
         xtask(workspace, "crash durable", &["crash", "durable", "--kills", KILLS[at]])?,
     ])
+}
+
+/// The pages that are checked in are what their sources give.
+fn web(workspace: &Workspace) -> anyhow::Result<Step> {
+    if !is_installed("npm") {
+        return Ok(Step::skipped("web", "npm is not installed".to_owned()));
+    }
+    xtask(workspace, "web", &["web", "--check"])
 }
 
 /// Steps that kill processes under load, which mostly wait: two suites at a time.

@@ -13,6 +13,7 @@ mod guest;
 mod programs;
 mod suites;
 mod tidy;
+mod web;
 mod workspace;
 
 use std::process::ExitCode;
@@ -66,6 +67,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Crash::Service(options) => crash::programs::service(workspace, options),
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
+        Command::Web(options) => web::run(workspace, options.check),
         Command::Fuzz(options) => fuzz::run(workspace, options),
     };
     Ok(if is_good? { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -9,6 +9,7 @@ mod error_pages;
 mod module_cycles;
 mod modules;
 mod packages;
+mod pages;
 mod phrases;
 mod rust_text;
 mod sources;
@@ -95,6 +96,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(attacks::check(&tree));
     findings.extend(error_pages::check(&tree));
     findings.extend(cases::check(&tree));
+    findings.extend(pages::check(&tree));
     Ok(findings)
 }
 

@@ -83,7 +83,7 @@ fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> anyhow::Resu
         let path = format!("{prefix}{name}");
         if !entry.file_type()?.is_dir() {
             found.push(path);
-        } else if path != "target" {
+        } else if path != "target" && name != "node_modules" {
             walk(&entry.path(), &format!("{path}/"), found)?;
         }
     }

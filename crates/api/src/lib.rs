@@ -4,11 +4,13 @@
 //! `service` implements it, `client` forwards it to a server. There is no logic here.
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
-//! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`; `wire`
+//! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`,
+//! `browser`; `wire`
 //! defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
 //! wait for, `measurement` the metrics for monitoring.
 
 pub mod body;
+mod browser;
 mod bundle;
 mod caller;
 mod command;
@@ -33,6 +35,10 @@ mod wait;
 pub mod wire;
 mod workflows;
 
+pub use browser::{
+    BrowserSession, CALLBACK_PATH, LINK_SECONDS, LinkKey, OPEN_PATH, OpenPort, OpenedPort,
+    PortAccess, PortGrant, PortName, PortSite,
+};
 pub use bundle::{
     AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
     BundleState, ChosenHunks, CollectChanges, CollectedChanges, Conflicts, DiffBundle, ListBundles,

@@ -10,6 +10,7 @@ use stockade_core::{Code, Problem, SnapshotId, StoredImage};
 
 use crate::ById;
 use crate::Result;
+use crate::browser::{OpenPort, OpenedPort};
 use crate::bundle::{
     AppliedBundle, ApplyBundle, BundleDetail, BundleList, CollectChanges, CollectedChanges,
     DiffBundle, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle,
@@ -230,6 +231,8 @@ operations! {
         resolve_endpoint(ResolveEndpoint) -> Endpoint;
         /// Sends a request to a port inside.
         http_request(HttpRequest) -> HttpResponse;
+        /// Creates a link that opens a port in a browser, once.
+        open_port(OpenPort) -> OpenedPort;
         /// Takes a snapshot of a sandbox's files.
         snapshot(TakeSnapshot) -> Snapshot;
         /// Creates a sandbox from a snapshot.

@@ -31,7 +31,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::{OrNone, parse_bytes_or_none, parse_duration_or_none};
 
 use self::debug::Debug;
-use self::live::{Attach, Forward, Ps, Wait};
+use self::live::{Attach, Forward, Open, Ps, Wait};
 use self::sandbox::{
     AllowHosts, Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox,
     Prune, Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool,
@@ -157,6 +157,9 @@ pub enum Command {
     /// Make ports inside a sandbox reachable on this host until interrupted
     #[command(after_help = examples::FORWARD)]
     Forward(Forward),
+    /// Print a link that opens a port inside a sandbox in a browser, once
+    #[command(after_help = examples::OPEN)]
+    Open(Open),
     /// Print the output of a detached command
     #[command(after_help = examples::LOGS)]
     Logs(Logs),
@@ -623,6 +626,7 @@ impl Command {
             | Self::Attach(_)
             | Self::Wait(_)
             | Self::Forward(_)
+            | Self::Open(_)
             | Self::Logs(_)
             | Self::Events(_)
             | Self::Start(_)
@@ -707,6 +711,7 @@ impl Command {
             | Self::Cp(Copy { json, .. })
             | Self::Rm(Remove { json, .. })
             | Self::Forward(Forward { json, .. })
+            | Self::Open(Open { json, .. })
             | Self::Ps(Ps { json, .. })
             | Self::Wait(Wait { json, .. })
             | Self::Logs(Logs { json, .. })

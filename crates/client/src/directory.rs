@@ -19,6 +19,10 @@ const SOCKET: &str = "socket";
 const LOG: &str = "log";
 /// The file that contains the build of the listening server, and its process number.
 const BUILD: &str = "build";
+/// The file that contains the URL under which browsers reach the listening server, if there is one.
+const ADDRESS: &str = "address";
+/// The longest URL that is read.
+const ADDRESS_BYTES: u64 = 1024;
 
 /// The directory `server` of a data directory.
 #[derive(Debug)]
@@ -106,6 +110,28 @@ impl ServerDirectory {
         let mut file = self.file(BUILD, OFlags::WRONLY | OFlags::CREATE)?;
         file.set_len(0)?;
         write!(file, "{build} {}", std::process::id())
+    }
+
+    /// Records the URL under which browsers reach this server; empty if it does not listen over TCP.
+    /// Only for the process that holds the lock.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the file cannot be written.
+    pub fn write_address(&self, url: &str) -> Result<(), Problem> {
+        let written = self.file(ADDRESS, OFlags::WRONLY | OFlags::CREATE).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(url.as_bytes())
+        });
+        written.map_err(|error| self.problem(ADDRESS, &error))
+    }
+
+    /// The URL under which browsers reach the server, if it runs and listens over TCP.
+    pub fn read_address(&self) -> Option<String> {
+        std::os::unix::net::UnixStream::connect(self.socket()).ok()?;
+        let file = self.file(ADDRESS, OFlags::RDONLY).ok()?;
+        let mut url = String::new();
+        file.take(ADDRESS_BYTES).read_to_string(&mut url).ok()?;
+        (!url.is_empty()).then_some(url)
     }
 
     /// Checks that the listening server is of this build.

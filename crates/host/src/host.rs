@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stockade_api::{KeyDirectory, Remote, Sandboxes, Unavailable, Workflows};
+use stockade_api::{KeyDirectory, PortAccess, PortSite, Remote, Sandboxes, Unavailable, Workflows};
 use stockade_bundle::data::DataDir;
 use stockade_cli::data_dir::open_data_dir;
 use stockade_client::ServerDirectory;
@@ -97,6 +97,20 @@ impl Host {
     pub(crate) fn keys(&self) -> Result<Arc<dyn KeyDirectory>, Problem> {
         match &self.service {
             Some(service) => Ok(Arc::new(service.clone())),
+            None => Err(no_sandboxes()),
+        }
+    }
+
+    /// The decisions about ports of sandboxes, which browsers reach there from now on.
+    ///
+    /// # Errors
+    /// If sandboxes are unavailable.
+    pub(crate) fn ports(&self, site: PortSite) -> Result<Arc<dyn PortAccess>, Problem> {
+        match &self.service {
+            Some(service) => {
+                service.set_port_site(site);
+                Ok(Arc::new(service.clone()))
+            }
             None => Err(no_sandboxes()),
         }
     }

@@ -5,7 +5,8 @@
 //! The output of the program goes through `stockade_cli`.
 //!
 //! Reading order: `options` (the configuration of a host), `host` (its construction), `serve` (the
-//! server), `listener` (its listener over TCP); `confined` is for a process inside a sandbox. `processes` lists the processes by
+//! server), `listener` (its listener over TCP), `web` (what browsers use);
+//! `confined` is for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
 //! only this program has; `in_process` has the operations without a server.
 
@@ -26,6 +27,7 @@ mod serve_options;
 mod server;
 mod settings;
 mod takeover;
+mod web;
 
 use std::ffi::OsString;
 

@@ -10,6 +10,7 @@ use stockade_core::{Code, Problem};
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
 
 use crate::serve_options::Values;
+use crate::web::WebOptions;
 
 /// Where the clients of OpenSandbox expect a server.
 const DEFAULT: SocketAddr =
@@ -23,6 +24,7 @@ pub(crate) struct ListenOptions {
     allowed_hosts: Vec<String>,
     allow_plaintext: bool,
     allow_no_keys: bool,
+    web: WebOptions,
 }
 
 impl ListenOptions {
@@ -48,14 +50,22 @@ impl ListenOptions {
                     .remedied_by("stockade serve --tls-cert FILE --tls-key FILE"));
             }
         };
+        let web = WebOptions::new(
+            text("STOCKADE_SANDBOX_DOMAIN"),
+            text("STOCKADE_PUBLIC_URL"),
+            values.login().cloned(),
+        )?;
         let names = text("STOCKADE_ALLOWED_HOST").unwrap_or_default();
         let names = names.split(',').map(|name| name.trim().to_owned());
+        // A browser sends the names of both.
+        let names = names.filter(|name| !name.is_empty()).chain(web.public_name());
         Ok(Self {
             address: address.transpose()?,
             tls,
-            allowed_hosts: names.filter(|name| !name.is_empty()).collect(),
+            allowed_hosts: names.collect(),
             allow_plaintext: values.is_on("STOCKADE_ALLOW_PLAINTEXT")?,
             allow_no_keys: values.is_on("STOCKADE_ALLOW_NO_KEYS")?,
+            web,
         })
     }
 
@@ -131,6 +141,17 @@ impl ListenOptions {
             std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         });
         AllowedHosts::new(self.allowed_hosts.iter().cloned().chain(own))
+    }
+
+    /// The options of what browsers use, for a listener at this address.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if browsers would refuse them.
+    pub(crate) fn web(
+        &self,
+        address: SocketAddr,
+    ) -> Result<stockade_server::web::Options, Problem> {
+        self.web.options(self.scheme(), address.port(), &self.allowed_hosts)
     }
 
     /// The scheme of the listener's URL.

@@ -1,15 +1,16 @@
 //! The local server: a host whose operations are served on the socket of its data directory, until
 //! it is idle or stopped.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
-use stockade_server::mcp::{self, Grants};
-use stockade_server::opensandbox;
+use stockade_server::mcp::{self, Grants, Snippets, use_playground_of};
 use stockade_server::tcp::{self, Listener};
+use stockade_server::{opensandbox, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -92,7 +93,10 @@ async fn serve(
     let (stop, stopped) = watch::channel(false);
     let tcp = match listener {
         Some((listen, socket)) => Some(prepare(&host, listen, socket, stopped.clone()).await?),
-        None => None,
+        None => {
+            host.directory.write_address("")?;
+            None
+        }
     };
     let listener = host.directory.listen(BUILD)?;
     let (connections, remote_connections) = (Connections::default(), Connections::default());
@@ -105,7 +109,7 @@ async fn serve(
             workflows: host.workflows(),
             is_on_demand,
         },
-        std::sync::Arc::new(SingleUser::new(uid, OwnerId::from_uid(uid))),
+        Arc::new(SingleUser::new(uid, OwnerId::from_uid(uid))),
         connections.clone(),
         stopped.clone(),
     ));
@@ -163,18 +167,28 @@ async fn prepare(
     listen.check_keys(&*keys).await?;
     let uid = rustix::process::geteuid().as_raw();
     let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
-    let auth = std::sync::Arc::new(auth);
+    let auth = Arc::new(auth);
     let operations = local::Operations {
         sandboxes: host.sandboxes(),
         workflows: host.workflows(),
         is_on_demand: false,
     };
-    let own = local::routes_over_tcp(operations, std::sync::Arc::clone(&auth));
-    let hosts = listen.allowed_hosts();
-    let agents = commands::mcp::offer(&host.sandboxes(), Grants::default(), Workers::for_server());
-    let agents = mcp::routes(agents, std::sync::Arc::clone(&auth), hosts.clone(), stopped);
-    let routes = opensandbox::routes(host.sandboxes(), auth, hosts, own).merge(agents);
+    let own = local::routes_over_tcp(operations, Arc::clone(&auth));
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let options = listen.web(address)?;
+    let (sandboxes, ports) = (host.sandboxes(), host.ports(options.site.clone())?);
+    let hosts = listen.allowed_hosts();
+    let snippets: Arc<dyn Snippets> = Arc::new(Workers::for_server());
+    let agents = commands::mcp::offer(&sandboxes, Grants::default(), Arc::clone(&snippets));
+    let agents = mcp::routes(agents, auth.clone(), hosts.clone(), stopped);
+    let playground = web::playground_routes(snippets, auth.clone(), hosts.clone());
+    let main = opensandbox::routes(sandboxes.clone(), ports.clone(), auth.clone(), hosts, own)
+        .merge(agents)
+        .merge(playground);
+    host.directory.write_address(&options.public_origin)?;
+    use_playground_of(options.public_origin.clone());
+    // The host name of a request decides first: none of a port reaches `main`.
+    let routes = web::routes(main, options, sandboxes, ports, auth)?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })
 }

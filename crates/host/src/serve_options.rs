@@ -10,8 +10,12 @@ use std::path::Path;
 use stockade_cli::args::serve::Serve;
 use stockade_core::{Code, Problem};
 
+use crate::web::LoginFile;
+
 /// The prefix of the variables.
 const PREFIX: &str = "STOCKADE_";
+/// The table that only the file can have.
+const LOGIN: &str = "login";
 /// The largest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -45,7 +49,7 @@ const fn option(
     Definition { name, kind, default, about }
 }
 
-const OPTIONS: [Definition; 11] = [
+const OPTIONS: [Definition; 13] = [
     option("listen", Kind::Text, "`127.0.0.1:8080`", "the address and port for clients over TCP"),
     option("data-dir", Kind::Text, "the user's", "the data directory"),
     option("tls-cert", Kind::Text, "none", "the certificates for TLS, in PEM format"),
@@ -55,6 +59,18 @@ const OPTIONS: [Definition; 11] = [
         Kind::List(b','),
         "those of the loopback",
         "further host names under which clients address the server",
+    ),
+    option(
+        "sandbox-domain",
+        Kind::Text,
+        "`localhost`",
+        "the domain whose names are those of ports of sandboxes, for browsers",
+    ),
+    option(
+        "public-url",
+        Kind::Text,
+        "`http://localhost` with the port",
+        "the URL under which browsers reach the server",
     ),
     option(
         "allow-plaintext",
@@ -123,7 +139,14 @@ impl Definition {
 pub(crate) struct Values<V> {
     flags: BTreeMap<&'static str, OsString>,
     variable: V,
-    file: BTreeMap<&'static str, OsString>,
+    file: ConfigFile,
+}
+
+/// The content of a configuration file.
+#[derive(Debug, Default)]
+struct ConfigFile {
+    members: BTreeMap<&'static str, OsString>,
+    login: Option<LoginFile>,
 }
 
 impl<V: Fn(&str) -> Option<OsString>> Values<V> {
@@ -161,9 +184,14 @@ impl<V: Fn(&str) -> Option<OsString>> Values<V> {
         };
         // An empty list is a value.
         let counts = |value: &OsString| !value.is_empty() || option.name == "host-paths";
-        let of_file = || self.file.get(option.name).cloned();
+        let of_file = || self.file.members.get(option.name).cloned();
         let of_flag = self.flags.get(option.name).cloned();
         of_flag.or_else(|| (self.variable)(name).filter(counts)).or_else(of_file)
+    }
+
+    /// The table about logins.
+    pub(crate) const fn login(&self) -> Option<&LoginFile> {
+        self.file.login.as_ref()
     }
 
     /// The value of a switch.
@@ -187,12 +215,14 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
     let number = |number: Option<u32>| number.map(|number| number.to_string().into());
     let switch = |is_on: bool| is_on.then(|| "true".into());
     let hosts = (!flags.allowed_host.is_empty()).then(|| flags.allowed_host.join(",").into());
-    let all: [(&str, Option<OsString>); 11] = [
+    let all: [(&str, Option<OsString>); 13] = [
         ("listen", flags.listen.map(|address| address.to_string().into())),
         ("data-dir", data_dir.map(Into::into)),
         ("tls-cert", path(&flags.tls_cert)),
         ("tls-key", path(&flags.tls_key)),
         ("allowed-host", hosts),
+        ("sandbox-domain", flags.sandbox_domain.clone().map(Into::into)),
+        ("public-url", flags.public_url.clone().map(Into::into)),
         ("allow-plaintext", switch(flags.allow_plaintext)),
         ("allow-no-keys", switch(flags.allow_no_keys)),
         ("max-sandboxes", number(flags.max_sandboxes)),
@@ -220,18 +250,23 @@ fn unreadable(path: &Path, why: String) -> Problem {
     Problem::new(Code::InvalidInput, message).because(why)
 }
 
-/// The members of a configuration file.
-fn parse(text: &str) -> Result<BTreeMap<&'static str, OsString>, String> {
+/// Reads a configuration file.
+fn parse(text: &str) -> Result<ConfigFile, String> {
     let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
-    let mut found = BTreeMap::new();
-    for (name, value) in &table {
+    let mut file = ConfigFile::default();
+    for (name, value) in table {
+        if name == LOGIN {
+            let login = value.try_into().map_err(|error| format!("`[{LOGIN}]`: {error}"))?;
+            file.login = Some(login);
+            continue;
+        }
         let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
-            let known: Vec<_> = OPTIONS.iter().map(|option| option.name).collect();
+            let known: Vec<_> = OPTIONS.iter().map(|option| option.name).chain([LOGIN]).collect();
             return Err(format!("there is no option {name:?}; known ones: {}", known.join(", ")));
         };
-        found.insert(option.name, option.text(value)?);
+        file.members.insert(option.name, option.text(&value)?);
     }
-    Ok(found)
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -292,11 +327,17 @@ mod tests {
             "allowed-host = ['a,b']",
             "host-paths = ['/a:/b']",
             "[listen]\naddress = 'x'",
+            "login = 'x'",
+            "[login]\nissuer = 'https://a.example'",
+            "[login]\nissuer = 'https://a.example'\nclient-id = 'a'\nclient-name = 'b'",
             "listen",
         ] {
             assert!(parse(refused).is_err(), "{refused}");
         }
-        assert_eq!(parse("host-paths = []").unwrap()["host-paths"], "");
+        assert_eq!(parse("host-paths = []").unwrap().members["host-paths"], "");
+        let login = "pool = 3\n[login]\nissuer = 'https://a.example'\nclient-id = 'a'";
+        let file = parse(login).unwrap();
+        assert_eq!((file.members.len(), file.login.is_some()), (1, true));
     }
 
     #[test]

@@ -4,12 +4,15 @@
 //!
 //! `auth` determines the owner of a connection or request. `local` is Stockade's own dialect, on a
 //! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, on the
-//! listener of `tcp`. `mcp` is the protocol of agents, over a pair of streams.
+//! listener of `tcp`. `web` is for browsers: ports under host names of their own, logins, and the
+//! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of streams.
 
 pub mod auth;
 mod failure;
 pub mod local;
 pub mod mcp;
 pub mod opensandbox;
+mod relay;
 mod stream;
 pub mod tcp;
+pub mod web;

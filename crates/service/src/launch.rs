@@ -16,6 +16,7 @@ use crate::handoff::Handoffs;
 use crate::inner::Inner;
 use crate::locks::Locks;
 use crate::operations;
+use crate::operations::links::LinkKeys;
 use crate::options::Options;
 use crate::published::Published;
 use crate::reaper;
@@ -60,6 +61,8 @@ impl Service {
             tools: Tools::built_in(),
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
             published: Published::default(),
+            site: std::sync::OnceLock::new(),
+            link_keys: LinkKeys::default(),
             stop,
             default_runtime: default,
             reserve: options.home.as_ref().map(|home| Reserve::of(&home.path)),

@@ -10,12 +10,13 @@ use stockade_api::{
     DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry,
     GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand,
     KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem,
-    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent,
-    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
-    Restore, Result, RevokeKey, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles,
-    SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets, ShowBundle,
-    Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile, WriteResult,
+    MakeDirectory, MoveFile, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId,
+    OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput,
+    ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult,
+    ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RunTool, Sandbox, SandboxList,
+    Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions,
+    SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
+    WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -25,9 +26,9 @@ use crate::failure::{runtime_problem, store_problem};
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    attach, bundles, cancel, collect, commands, create, directory, endpoint, events, exchange,
-    execute, files, keys, lifecycle, metadata, network, output, query, restore, secrets, session,
-    snapshot, tool, watch,
+    attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
+    exchange, execute, files, keys, lifecycle, metadata, network, output, query, restore, secrets,
+    session, snapshot, tool, watch,
 };
 use crate::service::Service;
 use crate::spec;
@@ -206,6 +207,10 @@ impl Sandboxes for Service {
 
     async fn http_request(&self, caller: &Caller, request: HttpRequest) -> Result<HttpResponse> {
         endpoint::request(self, caller, request).await
+    }
+
+    async fn open_port(&self, caller: &Caller, request: OpenPort) -> Result<OpenedPort> {
+        browser::open(self, caller, request).await
     }
 
     async fn snapshot(&self, caller: &Caller, request: TakeSnapshot) -> Result<Snapshot> {

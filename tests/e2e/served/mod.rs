@@ -1,13 +1,17 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
 //! `operations` every operation; `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain
-//! HTTP, `clients` with released clients, `remote` with the commands of Stockade; `listener` is about the
-//! listener itself, and `from_inside` attacks it from a sandbox.
+//! HTTP, `clients` with released clients, `remote` with the commands of Stockade; `ports` is about ports of
+//! sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener itself,
+//! and `from_inside` attacks it from a sandbox.
 
+mod browsers;
 mod clients;
 mod from_inside;
 mod isolated;
 mod listener;
 mod operations;
+mod playground;
+mod ports;
 mod principals;
 mod properties;
 mod remote;
@@ -139,7 +143,10 @@ fn head(line: &str, host: &str, headers: &[&str], body: &[u8]) -> String {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
+    /// The head, in lower case.
     pub(crate) head: String,
+    /// The head, as it was sent.
+    pub(crate) raw_head: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -147,12 +154,13 @@ impl Response {
     fn parse(answer: &[u8]) -> Self {
         let end = answer.windows(4).position(|part| part == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("no response: {}", String::from_utf8_lossy(answer)));
-        let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+        let raw_head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        let head = raw_head.to_ascii_lowercase();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let body = &answer[end + 4..];
         let is_chunked = head.contains("transfer-encoding: chunked");
         let body = if is_chunked { unchunked(body) } else { body.to_vec() };
-        Self { status, head, body }
+        Self { status, head, raw_head, body }
     }
 
     pub(crate) fn text(&self) -> String {

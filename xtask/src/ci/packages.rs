@@ -21,6 +21,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("busybox", "busybox-static"),
     ("docker-registry", "docker-registry"),
     ("skopeo", "skopeo"),
+    ("chromium", "chromium"),
     guest::PACKAGE,
 ];
 

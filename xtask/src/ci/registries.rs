@@ -16,9 +16,10 @@ const INSTALLED: &str = "tmp/packages";
 /// A copy of the lock file of what was installed.
 const STAMP: &str = "installed";
 
-/// Installs the packages of npm in `npm/node_modules` and `mcp/node_modules`.
+/// Installs the packages of npm in `npm/node_modules` and `mcp/node_modules`, and those that drive a browser
+/// in `browser/node_modules`.
 pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    for (name, locks) in [("npm", ""), ("mcp", "mcp")] {
+    for (name, locks) in [("npm", ""), ("mcp", "mcp"), ("browser", "browser")] {
         match node_modules(workspace, name, Path::new(locks))? {
             Outcome::Passed => {}
             other => return Ok(other),

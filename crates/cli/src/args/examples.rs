@@ -105,6 +105,12 @@ pub const FORWARD: &str = "\
 Examples:
   stockade forward demo 8080:3000
   stockade forward demo 0:3000 --json";
+pub const OPEN: &str = "\
+Examples:
+  stockade open demo 3000
+  stockade open demo 3000 --path '/docs?page=1' --json
+
+The link works once, within a minute. It needs a server that listens: stockade serve";
 pub const LOGS: &str = "\
 Example:
   stockade logs -f key-0f8e";
@@ -362,6 +368,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "logs",
             "events",
             "forward",
+            "open",
             "stop",
             "start",
             "pause",

@@ -79,6 +79,20 @@ pub struct Forward {
     pub server_mode: ServerMode,
 }
 
+#[derive(Debug, Args)]
+pub struct Open {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// The port inside; the default port of the sandbox when absent
+    pub port: Option<std::num::NonZero<u16>>,
+    /// The path and query that the browser shows
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// A sequence of keys, as docker writes it: letters and `ctrl-` with a letter, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachKeys(pub Vec<u8>);

@@ -29,6 +29,14 @@ pub struct Serve {
     /// Serve requests for this host name, beside those for the loopback. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
+    /// The domain whose names are those of ports of sandboxes, such as 3000-ID.DOMAIN, for browsers
+    /// [default: localhost]
+    #[arg(long, value_name = "NAME")]
+    pub sandbox_domain: Option<String>,
+    /// The URL under which browsers reach this server, such as https://stockade.example [default:
+    /// http://localhost with the port]
+    #[arg(long, value_name = "URL")]
+    pub public_url: Option<String>,
     /// Listen on an address that other hosts reach, without TLS
     #[arg(long)]
     pub allow_plaintext: bool,

@@ -131,7 +131,7 @@ fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
     use Kind::{Bundles, Commands, Images, Runs, SandboxPaths, Sandboxes, Snapshots};
     match (names, position) {
         (["start" | "stop" | "pause"], _)
-        | (["exec" | "shell" | "show" | "ps" | "forward" | "renew"], 0)
+        | (["exec" | "shell" | "show" | "ps" | "forward" | "open" | "renew"], 0)
         | (["allow" | "refuse" | "snapshot" | "collect"] | ["tool", "run"], 0) => &[Sandboxes],
         (["kill"], _) => &[Sandboxes, Commands],
         (["wait"], _) | (["attach"], 0) => &[Commands],

@@ -65,6 +65,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Cp(arguments) => sandbox::copy::run(arguments),
         Command::Rm(arguments) => sandbox::remove::run(arguments),
         Command::Forward(arguments) => sandbox::forward::run(arguments),
+        Command::Open(arguments) => sandbox::open::run(arguments),
         Command::Ps(arguments) => sandbox::ps::run(arguments),
         Command::Attach(arguments) => sandbox::rejoin::run(arguments).map_err(Failure::for_run),
         Command::Wait(arguments) => sandbox::ps::wait(arguments).map_err(Failure::for_run),

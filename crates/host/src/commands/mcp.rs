@@ -2,12 +2,14 @@
 //! standard output.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use stockade_api::{Caller, CreateSandbox, Sandboxes, Unavailable};
+use stockade_bundle::data::DataDir;
 use stockade_cli::args::mcp::Mcp;
 use stockade_cli::args::snippet::Libraries;
 use stockade_cli::commands::mcp::workspace_request;
@@ -15,10 +17,11 @@ use stockade_cli::data_dir::data_path;
 use stockade_cli::eprint_line;
 use stockade_cli::problem::{Failure, caused};
 use stockade_cli::remote;
+use stockade_client::ServerDirectory;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use stockade_server::mcp::{
     Grants, Offer, PlaygroundLink, Resources, RunInSandbox, Snippets, Tools, WorkspaceSandbox,
-    serve, tools_for_sandboxes, tools_for_workspace,
+    serve, tools_for_sandboxes, tools_for_workspace, use_playground_of,
 };
 use stockade_snippet::{Input, Runner, Transcript};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,6 +46,9 @@ const WORKSPACE_INSTRUCTIONS: &str = "All tools work in one sandbox that sees th
 
 /// Serves until the end of the input.
 pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {
+    if let Some(origin) = running_server() {
+        use_playground_of(origin);
+    }
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -54,6 +60,14 @@ pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {
     // A thread may still be blocked reading input.
     tokio.shutdown_background();
     served.map(|()| 0)
+}
+
+/// The origin of the server of the data directory, if it listens for browsers. Tools work without one,
+/// and without a data directory.
+fn running_server() -> Option<String> {
+    let path = data_path().ok()?;
+    let data = DataDir::find(&path).ok()??;
+    ServerDirectory::find(data.as_fd(), &path).ok()??.read_address()
 }
 
 fn own_caller() -> Caller {

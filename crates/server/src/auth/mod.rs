@@ -1,8 +1,10 @@
 //! Authentication: the caller of a connection. A dialect describes the connection, and an
 //! [`Authenticate`] maps that to the [`Caller`] on whose behalf its requests are executed.
 //!
-//! `principal` does that for each request over TCP, `token` for requests to ports of sandboxes.
+//! `principal` does that for each request over TCP, `token` and
+//! `link` for requests to ports of sandboxes.
 
+mod link;
 mod principal;
 mod token;
 
@@ -11,9 +13,10 @@ use std::fmt::Debug;
 use stockade_api::Caller;
 use stockade_core::OwnerId;
 
+pub(crate) use link::is_link;
 pub use principal::{HttpAuth, TcpPeer};
 pub(crate) use principal::{KEY_HEADERS, Principal};
-pub(crate) use token::invalid_token;
+pub(crate) use token::{TOKEN_HEADERS, invalid_token};
 
 /// The known properties of a connection.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,12 @@ use stockade_core::{Code, SandboxId, State};
 
 use super::principal::{HttpAuth, Principal, TcpPeer};
 
+/// The headers in which clients send an access token, for each kind of port.
+pub(crate) const TOKEN_HEADERS: [&str; 3] =
+    ["x-execd-access-token", "opensandbox-egress-auth", "opensandbox-secure-access"];
+
 /// Stands for the user of the server, who has no key.
-const LOCAL: &str = "local";
+pub(super) const LOCAL: &str = "local";
 
 impl HttpAuth {
     /// The access token of a principal for a port of its sandbox.
@@ -26,6 +30,24 @@ impl HttpAuth {
         (id, port): (&SandboxId, u16),
     ) -> Result<(Principal, Sandbox), Problem> {
         let (key, code) = token.split_once('.').ok_or_else(invalid_token)?;
+        let (principal, sandbox) = self.find_target(sandboxes, peer, key, id).await?;
+        let sent = blake3::Hash::from_hex(code).map_err(|_| invalid_token())?;
+        // Hashes are compared in constant time.
+        if sent != self.code(key, &sandbox, port) {
+            return Err(invalid_token());
+        }
+        refuse_terminated(&sandbox)?;
+        Ok((principal, sandbox))
+    }
+
+    /// The principal of a token or link that names this API key, and its sandbox.
+    pub(super) async fn find_target(
+        &self,
+        sandboxes: &dyn Sandboxes,
+        peer: &TcpPeer,
+        key: &str,
+        id: &SandboxId,
+    ) -> Result<(Principal, Sandbox), Problem> {
         let principal = match key {
             LOCAL => self.user(peer).await,
             key => self.principal_of_key(key).await,
@@ -40,15 +62,6 @@ impl HttpAuth {
             Code::NotFound => invalid_token(),
             _ => problem,
         })?;
-        let sent = blake3::Hash::from_hex(code).map_err(|_| invalid_token())?;
-        // Hashes are compared in constant time.
-        if sent != self.code(key, &sandbox, port) {
-            return Err(invalid_token());
-        }
-        if sandbox.state == State::Terminated {
-            let message = format!("the sandbox {id} is terminated");
-            return Err(Problem::new(Code::SandboxTerminated, message));
-        }
         Ok((principal, sandbox))
     }
 
@@ -68,6 +81,14 @@ impl HttpAuth {
         }
         hasher.finalize()
     }
+}
+
+pub(super) fn refuse_terminated(sandbox: &Sandbox) -> Result<(), Problem> {
+    if sandbox.state != State::Terminated {
+        return Ok(());
+    }
+    let message = format!("the sandbox {} is terminated", sandbox.id);
+    Err(Problem::new(Code::SandboxTerminated, message))
 }
 
 /// The problem of a request to a port of a sandbox without a valid token.

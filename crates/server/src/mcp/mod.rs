@@ -31,7 +31,7 @@ use handler::{Callers, Handler, OwnerStates};
 
 pub use call::{Call, Interrupt};
 pub use http::routes;
-pub use playground::PlaygroundLink;
+pub use playground::{PlaygroundLink, use_playground_of};
 pub use resources::Resources;
 pub use run_in_sandbox::{RunInSandbox, Snippets};
 pub use sandbox::{Grants, WorkspaceSandbox, tools_for_sandboxes, tools_for_workspace};

@@ -1,5 +1,7 @@
-//! Links to the playground of the reference: the snippet is in the fragment of the URL, which
-//! browsers do not send. No server is contacted to create one.
+//! Links to the playground: that of the running server, else that of the reference. The snippet is in
+//! the fragment of the URL, which browsers do not send. No server is contacted to create one.
+
+use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -13,6 +15,15 @@ use super::{Call, Description, Effects, Interrupt, Tool, ToolResult, object};
 const PREVIEW: &str = "https://directive.run/playground";
 /// The page on which it runs immediately.
 const INSTANT: &str = "https://directive.run/run";
+/// The origin of the running server, if there is one.
+static ORIGIN: OnceLock<String> = OnceLock::new();
+
+/// Links lead to the playground of this origin from now on.
+pub fn use_playground_of(origin: String) {
+    // A process serves, or uses, one server.
+    let _ = ORIGIN.set(origin);
+}
+
 /// The largest snippet in a link, in bytes.
 const MAX_BYTES: usize = 8_000;
 
@@ -94,9 +105,11 @@ fn make(arguments: Arguments) -> Result<Link, Refusal> {
         let message = format!("the source is {size_bytes} bytes (max {MAX_BYTES})");
         return Err(("source-too-large", message));
     }
-    let base = match mode {
-        Mode::Preview => PREVIEW,
-        Mode::Instant => INSTANT,
+    let base = match (mode, ORIGIN.get()) {
+        (Mode::Preview, None) => PREVIEW.to_owned(),
+        (Mode::Instant, None) => INSTANT.to_owned(),
+        (Mode::Preview, Some(origin)) => format!("{origin}/playground"),
+        (Mode::Instant, Some(origin)) => format!("{origin}/run"),
     };
     let mut url = format!("{base}#{name}={}", compress(&text));
     if let Some(title) = &title {
@@ -113,7 +126,7 @@ impl Tool for PlaygroundLink {
         Description {
             name: "playground_link",
             title: "Create a link that opens a snippet in the playground",
-            text: "Creates a link that contains a Directive snippet and opens it in the playground of directive.run. Show it to a user who wants to read, change or run the snippet.",
+            text: "Creates a link that contains a Directive snippet and opens it in the playground. Show it to a user who wants to read, change or run the snippet.",
             input: input_schema(),
             output: output_schema(),
             effects: Effects::READ_ONLY,

@@ -1,5 +1,7 @@
 //! The tool `run_in_sandbox`, with the arguments, the response and the texts of the reference.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stockade_core::Problem;
@@ -26,6 +28,13 @@ pub trait Snippets: Send + Sync {
     /// # Errors
     /// If snippets cannot be run here.
     async fn run(&self, input: Input) -> Result<Transcript, Problem>;
+}
+
+#[async_trait]
+impl<S: Snippets + ?Sized> Snippets for Arc<S> {
+    async fn run(&self, input: Input) -> Result<Transcript, Problem> {
+        (**self).run(input).await
+    }
 }
 
 /// The tool. See the [module](self).

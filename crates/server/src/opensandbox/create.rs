@@ -17,6 +17,7 @@ use super::App;
 use super::egress::{Policy, network};
 use super::extensions::{self, EXTENSIONS};
 use super::limits::limits;
+use super::proxy_config;
 use super::request::JsonBody;
 use super::sandboxes::{ENTRYPOINT, RESERVED, SandboxBody};
 use super::target::{VARIABLES, VARIABLES_FILE};
@@ -68,7 +69,7 @@ pub(super) struct Request {
     #[serde(default)]
     volumes: Option<Vec<Volume>>,
     #[serde(default)]
-    extensions: Option<BTreeMap<String, String>>,
+    extensions: Option<BTreeMap<String, Value>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -199,7 +200,9 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
     }
     let text = serde_json::to_string(entrypoint).map_err(|error| invalid(error.to_string()))?;
     metadata.insert(ENTRYPOINT.to_owned(), text);
-    if let Some(extensions) = request.extensions.filter(|extensions| !extensions.is_empty()) {
+    let proxy = proxy_config::proxy(request.extensions.as_ref())?;
+    let extensions = extensions::texts(request.extensions.unwrap_or_default());
+    if !extensions.is_empty() {
         let text =
             serde_json::to_string(&extensions).map_err(|error| invalid(error.to_string()))?;
         metadata.insert(EXTENSIONS.to_owned(), text);
@@ -222,6 +225,7 @@ fn specification(request: Request, entrypoint: &[String]) -> Result<CreateSandbo
         limits,
         best_effort,
         network,
+        proxy,
         expiry,
         on_expiry: Some(ExpiryAction::Terminate),
         ..CreateSandbox::default()

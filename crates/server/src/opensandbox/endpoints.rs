@@ -24,7 +24,8 @@ pub(super) struct Endpoint {
     headers: BTreeMap<&'static str, String>,
 }
 
-/// The endpoint of a port. It is the same with and without `use_server_proxy`.
+/// The endpoint of a port. It is the same with and without `use_server_proxy`. With `expires`, it is a
+/// link that needs no headers until then.
 pub(super) async fn get(
     State(app): State<App>,
     principal: Principal,
@@ -33,9 +34,10 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> Result<Json<Endpoint>, Failure> {
     let query = Query::parse(query.as_deref(), &["use_server_proxy", "expires"])?;
-    query.flag("use_server_proxy")?;
-    if query.one("expires")?.is_some() {
-        return Err(unsupported("an endpoint with `expires`"));
+    let is_proxied = query.flag("use_server_proxy")?;
+    let expires = query.number("expires")?;
+    if is_proxied && expires.is_some() {
+        return Err(invalid("`expires` and `use_server_proxy` exclude each other"));
     }
     let id = sandbox_id(&id)?;
     let port = port_number(&port)?;
@@ -51,6 +53,18 @@ pub(super) async fn get(
         EGRESS_PORT => EGRESS_TOKEN,
         _ => PORT_TOKEN,
     };
+    if let Some(expires) = expires {
+        if matches!(port, EXECD_PORT | EGRESS_PORT) {
+            return Err(unsupported(format_args!("a link to port {port}")));
+        }
+        app.ports.check_port(&sandbox, Some(port))?;
+        let target = (port, expires);
+        let link = app.auth.sign_link(&*app.ports, &principal, &sandbox, target).await?;
+        return Ok(Json(Endpoint {
+            endpoint: format!("{host}/v1/sandboxes/{id}/proxy/{link}"),
+            headers: BTreeMap::new(),
+        }));
+    }
     let token = app.auth.token(&principal, &sandbox, port);
     Ok(Json(Endpoint {
         endpoint: format!("{host}/v1/sandboxes/{id}/proxy/{port}"),

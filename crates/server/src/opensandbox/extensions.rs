@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::Value;
 use stockade_api::Sandbox;
 use stockade_core::Time;
 
+use super::proxy_config;
 use crate::failure::{Failure, invalid, unsupported};
 
 /// The metadata with the extensions of a sandbox, as JSON.
@@ -23,8 +25,15 @@ const RENEW_SECONDS: std::ops::RangeInclusive<u64> = 300..=86_400;
 const RENEW_AFTER: f64 = 0.1;
 
 /// Checks the extensions of a request.
-pub(super) fn check(extensions: &BTreeMap<String, String>) -> Result<(), Failure> {
+pub(super) fn check(extensions: &BTreeMap<String, Value>) -> Result<(), Failure> {
     for (name, value) in extensions {
+        // The ports are read, and so checked, apart.
+        if proxy_config::NAMES.contains(&name.as_str()) {
+            continue;
+        }
+        let Value::String(value) = value else {
+            return Err(invalid(format!("the extension `{name}` must be a text")));
+        };
         match name.as_str() {
             name if name.starts_with(OWN) => {}
             ISOLATION if matches!(value.as_str(), "enable" | "disable") => {}
@@ -36,6 +45,20 @@ pub(super) fn check(extensions: &BTreeMap<String, String>) -> Result<(), Failure
         }
     }
     Ok(())
+}
+
+/// The values as texts, which clients expect.
+pub(super) fn texts(extensions: BTreeMap<String, Value>) -> BTreeMap<String, String> {
+    let text = |value| match value {
+        Value::String(text) => text,
+        Value::Array(all) => all.iter().map(item).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    };
+    extensions.into_iter().map(|(name, value)| (name, text(value))).collect()
+}
+
+fn item(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn seconds(text: &str) -> Option<u64> {
@@ -67,7 +90,7 @@ mod tests {
     use super::*;
 
     fn checked(name: &str, value: &str) -> Option<String> {
-        let extensions = [(name.to_owned(), value.to_owned())].into();
+        let extensions = [(name.to_owned(), value.into())].into();
         check(&extensions).err().map(|Failure(problem)| problem.code.to_string())
     }
 
@@ -91,5 +114,20 @@ mod tests {
         ] {
             assert_eq!(checked(name, value).as_deref(), Some(code), "{name}={value}");
         }
+        let number = [("opensandbox.extensions.any".to_owned(), 1.into())].into();
+        assert!(check(&number).is_err());
+    }
+
+    #[test]
+    fn ports_are_returned_as_texts() {
+        let ports = serde_json::json!({
+            "stockade.exposedPorts": [80, "8080"],
+            "stockade.defaultPort": 80,
+            "opensandbox.extensions.a": "b",
+        });
+        let extensions = serde_json::from_value(ports).unwrap();
+        check(&extensions).unwrap();
+        let texts: Vec<_> = texts(extensions).into_values().collect();
+        assert_eq!(texts, ["b", "80", "80,8080"]);
     }
 }

@@ -18,8 +18,8 @@ mod lifecycle;
 mod limits;
 mod names;
 mod policy;
-mod port;
 mod proxy;
+mod proxy_config;
 mod request;
 mod sandboxes;
 mod snapshots;
@@ -37,7 +37,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get, patch, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use stockade_api::{Problem, Sandboxes};
+use stockade_api::{PortAccess, Problem, Sandboxes};
 use stockade_core::Code;
 
 use proxy::OwnPorts;
@@ -59,6 +59,7 @@ const REQUEST_ID_BYTES: usize = 128;
 struct App {
     sandboxes: Arc<dyn Sandboxes>,
     auth: Arc<HttpAuth>,
+    ports: Arc<dyn PortAccess>,
     own_ports: OwnPorts,
 }
 
@@ -66,12 +67,13 @@ struct App {
 /// served.
 pub fn routes(
     sandboxes: Arc<dyn Sandboxes>,
+    ports: Arc<dyn PortAccess>,
     auth: Arc<HttpAuth>,
     hosts: AllowedHosts,
     own: Router,
 ) -> Router {
     let own_ports = OwnPorts::new(&sandboxes);
-    let app = App { sandboxes, auth, own_ports };
+    let app = App { sandboxes, auth, ports, own_ports };
     let lifecycle = Router::new()
         .route("/sandboxes", post(create::create).get(sandboxes::list))
         .route("/sandboxes/{id}", get(sandboxes::get).delete(sandboxes::delete))

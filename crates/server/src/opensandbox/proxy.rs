@@ -10,7 +10,8 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use hyper::upgrade::OnUpgrade;
-use stockade_api::{Renew, Sandboxes};
+use stockade_api::{PortGrant, Renew, Sandbox, Sandboxes};
+use stockade_core::SandboxId;
 use tower::ServiceExt as _;
 
 use super::execd::pty::Clients;
@@ -18,9 +19,10 @@ use super::request::{Peer, now, port_number, sandbox_id};
 use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
-use super::{App, REQUEST_BYTES, egress, execd, extensions, port};
-use crate::auth::invalid_token;
+use super::{App, REQUEST_BYTES, egress, execd, extensions};
+use crate::auth::{Principal, TcpPeer, invalid_token, is_link};
 use crate::failure::{Failure, invalid};
+use crate::relay::{Form, relay};
 
 /// With the value `skip`, a request does not renew its sandbox.
 const RENEWAL: &str = "open-sandbox-access-renew";
@@ -65,15 +67,8 @@ async fn serve_port(
 ) -> Result<Response, Failure> {
     let part = |name: &str| path.get(name).map_or("", String::as_str);
     let id = sandbox_id(part("id")).map_err(|_| Failure(invalid_token()))?;
-    let port = port_number(part("port"))?;
-    let name = match port {
-        EXECD_PORT => EXECD_TOKEN,
-        EGRESS_PORT => EGRESS_TOKEN,
-        _ => PORT_TOKEN,
-    };
-    let token = token_of(request.headers(), name)?;
-    let (principal, sandbox) =
-        app.auth.check_token(&*app.sandboxes, &peer, &token, (&id, port)).await?;
+    let Opened { principal, sandbox, port } =
+        open(&app, &peer, request.headers(), &id, part("port")).await?;
     let mut caller = principal.caller;
     let skips = request.headers().get(RENEWAL).is_some_and(|value| value == "skip");
     if !skips && let Some(seconds) = extensions::renewal(&sandbox, now()) {
@@ -90,7 +85,13 @@ async fn serve_port(
     let routes = match port {
         EXECD_PORT => app.own_ports.execd,
         EGRESS_PORT => app.own_ports.egress,
-        _ => return port::relay(&*app.sandboxes, &target, port, request).await,
+        _ => {
+            let port = app.ports.check_port(&target.sandbox, Some(port))?;
+            let sandbox = Arc::unwrap_or_clone(target.sandbox);
+            let grant = PortGrant { caller: target.caller, sandbox, port };
+            let form = Form::Path(format!("/v1/sandboxes/{id}/proxy/{}", part("port")));
+            return relay(&*app.sandboxes, &app.ports, grant, &form, request).await;
+        }
     };
     // The parts of this path are no parameters of the routes on the port.
     let (mut parts, body) = request.into_parts();
@@ -109,6 +110,43 @@ fn in_extensions(upgrade: OnUpgrade) -> Extensions {
     let mut extensions = Extensions::new();
     extensions.insert(upgrade);
     extensions
+}
+
+/// A port that a request may use.
+struct Opened {
+    principal: Principal,
+    sandbox: Sandbox,
+    port: u16,
+}
+
+/// Checks the access token of a request, or the link in the place of its port.
+async fn open(
+    app: &App,
+    peer: &TcpPeer,
+    headers: &HeaderMap,
+    id: &SandboxId,
+    part: &str,
+) -> Result<Opened, Failure> {
+    let sandboxes = &*app.sandboxes;
+    if is_link(part) {
+        let checked = app.auth.check_link(sandboxes, &*app.ports, peer, (id, part)).await?;
+        let (principal, sandbox, port) = checked;
+        // A token that is sent beside a link must be valid, too.
+        if headers.contains_key(PORT_TOKEN) {
+            let token = token_of(headers, PORT_TOKEN)?;
+            app.auth.check_token(sandboxes, peer, &token, (id, port)).await?;
+        }
+        return Ok(Opened { principal, sandbox, port });
+    }
+    let port = port_number(part)?;
+    let name = match port {
+        EXECD_PORT => EXECD_TOKEN,
+        EGRESS_PORT => EGRESS_TOKEN,
+        _ => PORT_TOKEN,
+    };
+    let token = token_of(headers, name)?;
+    let (principal, sandbox) = app.auth.check_token(sandboxes, peer, &token, (id, port)).await?;
+    Ok(Opened { principal, sandbox, port })
 }
 
 /// The access token of a request.

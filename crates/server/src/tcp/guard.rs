@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_core::{Code, Problem};
 
+use crate::auth::is_link;
 use crate::failure::Failure;
 
 /// The names under which clients may address the server.
@@ -25,13 +26,27 @@ impl AllowedHosts {
     }
 
     fn contains(&self, authority: &str) -> bool {
-        let name = match authority.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => authority,
-        };
-        let name = name.strip_suffix('.').unwrap_or(name);
-        self.0.contains(&name.to_ascii_lowercase())
+        self.0.contains(&host_name(authority))
     }
+}
+
+/// The host name of an authority: in lower case, without a port.
+pub(crate) fn host_name(authority: &str) -> String {
+    let name = match authority.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => authority,
+    };
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// The one host that a request names.
+pub(crate) fn authority<'r>(uri: &Uri, headers: &'r HeaderMap) -> Result<&'r str, Problem> {
+    let mut values = headers.get_all(header::HOST).iter();
+    let host = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if values.next().is_some() || uri.authority().is_some_and(|other| other.as_str() != host) {
+        return Err(forbidden("the request names several hosts"));
+    }
+    Ok(host)
 }
 
 /// The middleware that refuses such requests.
@@ -40,22 +55,26 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    match check(&hosts, request.uri(), request.headers()) {
+    match check(&hosts, request.method(), request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => Failure(problem).into_response(),
     }
 }
 
-fn check(hosts: &AllowedHosts, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-    let mut values = headers.get_all(header::HOST).iter();
-    let host = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if values.next().is_some() || uri.authority().is_some_and(|other| other.as_str() != host) {
-        return Err(forbidden("the request names several hosts"));
-    }
+fn check(
+    hosts: &AllowedHosts,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), Problem> {
+    let host = authority(uri, headers)?;
     if !hosts.contains(host) {
         return Err(forbidden(format!("the server does not serve the host name {host:?}"))
             .because("a web page could have made this request with a name of its own")
             .remedied_by(format!("stockade serve --allowed-host {}", name_of(host))));
+    }
+    if needs_no_origin(method, uri, headers) {
+        return Ok(());
     }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
@@ -69,6 +88,20 @@ fn check(hosts: &AllowedHosts, uri: &Uri, headers: &HeaderMap) -> Result<(), Pro
         None | Some("same-origin" | "none") => Ok(()),
         Some(_) => Err(forbidden("the request comes from a web page of another site")),
     }
+}
+
+/// Whether any page may cause a request: one to a link, which alone gives access; and one that shows the
+/// page of the playground, which does nothing by itself.
+fn needs_no_origin(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut parts = uri.path().splitn(7, '/').skip(1);
+    let is_port = parts.by_ref().take(2).eq(["v1", "sandboxes"])
+        && parts.nth(1) == Some("proxy")
+        && parts.next().is_some_and(is_link);
+    let is_page = matches!(uri.path(), "/playground" | "/run")
+        && method == Method::GET
+        && headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
+        && headers.get("sec-fetch-dest").is_some_and(|target| target == "document");
+    is_port || is_page
 }
 
 fn forbidden(message: impl Into<String>) -> Problem {
@@ -94,7 +127,31 @@ mod tests {
             headers.append(*name, value.parse().unwrap());
         }
         let hosts = AllowedHosts::new(["Box.Example".to_owned()]);
-        check(&hosts, &Uri::from_static("/v1/sandboxes"), &headers).is_ok()
+        check(&hosts, &Method::GET, &Uri::from_static("/v1/sandboxes"), &headers).is_ok()
+    }
+
+    #[test]
+    fn links_and_pages_may_be_opened_from_anywhere() {
+        let free = |method: &str, path: &str, mode: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("sec-fetch-mode", mode.parse().unwrap());
+            headers.insert("sec-fetch-dest", "document".parse().unwrap());
+            let method: Method = method.parse().unwrap();
+            needs_no_origin(&method, &path.parse().unwrap(), &headers)
+        };
+        assert!(free("POST", "/v1/sandboxes/a/proxy/80~1~k~s~x/y", "cors"));
+        assert!(free("GET", "/v1/sandboxes/a/proxy/80~1~k~s~x", "no-cors"));
+        assert!(free("GET", "/playground", "navigate"));
+        for (method, path, mode) in [
+            ("POST", "/playground", "navigate"),
+            ("GET", "/playground", "no-cors"),
+            ("GET", "/api/sandbox", "navigate"),
+            ("GET", "/v1/sandboxes/a/proxy/80/~", "navigate"),
+            ("GET", "/v1/sandboxes/~/proxy/80", "navigate"),
+            ("GET", "/v1/sandboxes", "navigate"),
+        ] {
+            assert!(!free(method, path, mode), "{method} {path}");
+        }
     }
 
     #[test]

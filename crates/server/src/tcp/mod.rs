@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub use guard::AllowedHosts;
-pub(crate) use guard::guard;
+pub(crate) use guard::{authority, guard, host_name};
 pub use tls::{Acceptor, Error as TlsError};
 
 use crate::auth::TcpPeer;

@@ -7,10 +7,10 @@ mod egress;
 mod guard;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use stockade_api::Result;
+use stockade_api::{PortSite, Result};
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId};
 use stockade_durable::{Context, Failure, Store, WorkflowId};
 use stockade_runtime::{Error, Runtime, SandboxPath};
@@ -22,6 +22,7 @@ use crate::egress::Egress;
 use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
 use crate::locks::Locks;
+use crate::operations::links::LinkKeys;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
@@ -59,6 +60,9 @@ pub(crate) struct Inner {
     pub(crate) tools: Tools,
     pub(crate) egress: Egress,
     pub(crate) published: Published,
+    /// Where browsers reach ports; none without a listener over TCP.
+    pub(crate) site: OnceLock<PortSite>,
+    pub(crate) link_keys: LinkKeys,
     /// Becomes true when the service stops.
     pub(crate) stop: watch::Sender<bool>,
 }

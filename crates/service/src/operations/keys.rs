@@ -126,11 +126,11 @@ fn hash_of(key: &str) -> String {
     hex(&blake3::derive_key(HASH_DOMAIN, key.as_bytes()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn random<const N: usize>() -> Result<[u8; N]> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let got = getrandom(&mut bytes[..], GetRandomFlags::empty());
     match got {

@@ -4,6 +4,7 @@
 //! The input of a workflow is its owner and the request, without file contents.
 
 pub(crate) mod attach;
+pub(crate) mod browser;
 pub(crate) mod bundles;
 pub(crate) mod cancel;
 pub(crate) mod collect;
@@ -19,6 +20,7 @@ pub(crate) mod execute;
 pub(crate) mod files;
 pub(crate) mod keys;
 pub(crate) mod lifecycle;
+pub(crate) mod links;
 pub(crate) mod metadata;
 pub(crate) mod network;
 pub(crate) mod output;

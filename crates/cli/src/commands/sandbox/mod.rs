@@ -14,6 +14,7 @@ pub(super) mod list;
 pub(super) mod logs;
 mod many;
 pub(super) mod network;
+pub(super) mod open;
 mod path_argument;
 pub(super) mod ps;
 pub(super) mod rejoin;

@@ -67,6 +67,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "names of snapshots",
         sql: include_str!("sqlite/0011_snapshot_names.sql"),
     },
+    Migration {
+        number: 12,
+        name: "codes and sessions of browsers",
+        sql: include_str!("sqlite/0012_browsers.sql"),
+    },
 ];
 
 #[cfg(test)]
