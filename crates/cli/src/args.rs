@@ -2,6 +2,7 @@
 //! own arguments for the crates that it uses. This module depends on no command, and on no
 //! crate of the workspace but `core`.
 
+pub mod audit;
 pub mod debug;
 pub mod decide;
 pub mod examples;
@@ -253,6 +254,9 @@ pub enum Command {
     /// Manage the API keys of the server
     #[command(after_help = examples::KEYS)]
     Keys(serve::Keys),
+    /// List, check or export the audit records
+    #[command(after_help = examples::AUDIT)]
+    Audit(audit::Audit),
     /// Print a shell completion script
     #[command(after_help = examples::COMPLETIONS)]
     Completions(Completions),
@@ -566,6 +570,7 @@ impl Command {
         match self {
             Self::Serve(serve) => serve.data_dir.as_deref(),
             Self::Keys(keys) => keys.common().data_dir.as_deref(),
+            Self::Audit(audit) => audit.data_dir(),
             _ => None,
         }
     }
@@ -609,6 +614,7 @@ impl Command {
             Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
             Self::Keys(keys) => keys.common().json,
+            Self::Audit(audit) => audit.wants_json(),
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,

@@ -9,6 +9,7 @@
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
 //! only this program has; `in_process` has the operations without a server.
 
+mod audit;
 mod commands;
 mod confined;
 mod download;
@@ -16,6 +17,7 @@ mod egress;
 mod host;
 mod in_process;
 mod listener;
+mod log;
 mod options;
 mod processes;
 mod programs;

@@ -3,12 +3,15 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum as _;
 use serde::Deserialize;
 use stockade_api::KeyDirectory;
-use stockade_cli::args::serve::Serve;
-use stockade_core::{Code, Problem};
+use stockade_cli::args::serve::{LogFormat, Serve};
+use stockade_core::{Code, Problem, parse_bytes};
+use stockade_server::Limits;
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
 
 /// Where the clients of OpenSandbox expect a server.
@@ -23,7 +26,12 @@ pub(crate) struct ListenOptions {
     allowed_hosts: Vec<String>,
     allow_plaintext: bool,
     allow_no_keys: bool,
+    limits: Limits,
+    log: Option<LogFormat>,
 }
+
+/// How many requests a principal may send in a minute.
+const REQUESTS_PER_MINUTE: u32 = 60_000;
 
 /// The file of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -36,6 +44,17 @@ pub(crate) struct ConfigFile {
     allowed_host: Vec<String>,
     allow_plaintext: bool,
     allow_no_keys: bool,
+    requests_per_minute: Option<u32>,
+    bytes_per_minute: Option<Size>,
+    log: Option<String>,
+}
+
+/// A size in the file: a number of bytes, or a text such as `10G`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u64),
+    Text(String),
 }
 
 impl ConfigFile {
@@ -94,13 +113,58 @@ impl ListenOptions {
                 None => file.allowed_host,
             };
         }
+        let invalid = |name: &str, text: &str| {
+            Problem::new(Code::InvalidInput, format!("{name} is {text:?}, which is invalid"))
+                .remedied_by("stockade serve --help")
+        };
+        let requests = match (flags.requests_per_minute, text("STOCKADE_REQUESTS_PER_MINUTE")) {
+            (Some(count), _) => count,
+            (None, Some(text)) => {
+                text.parse().map_err(|_| invalid("STOCKADE_REQUESTS_PER_MINUTE", &text))?
+            }
+            (None, None) => file.requests_per_minute.unwrap_or(REQUESTS_PER_MINUTE),
+        };
+        let requests = NonZeroU32::new(requests)
+            .ok_or_else(|| invalid("the number of requests in a minute", "0"))?;
+        let of_file = file.bytes_per_minute.map(|size| match size {
+            Size::Text(text) => text,
+            Size::Bytes(bytes) => bytes.to_string(),
+        });
+        let bytes = match (flags.bytes_per_minute, text("STOCKADE_BYTES_PER_MINUTE").or(of_file)) {
+            (Some(bytes), _) => Some(bytes),
+            (None, Some(text)) => Some(
+                parse_bytes(&text)
+                    .map_err(|_| invalid("the number of bytes in a minute", &text))?,
+            ),
+            (None, None) => None,
+        };
+        let log = match (flags.log, text("STOCKADE_LOG").or(file.log)) {
+            (Some(format), _) => Some(format),
+            (None, Some(text)) => Some(
+                LogFormat::from_str(&text, true)
+                    .map_err(|_| invalid("the form of the log", &text))?,
+            ),
+            (None, None) => None,
+        };
         Ok(Self {
+            limits: Limits { requests: Some(requests), bytes },
+            log,
             address,
             tls,
             allowed_hosts,
             allow_plaintext: flags.allow_plaintext || file.allow_plaintext,
             allow_no_keys: flags.allow_no_keys || file.allow_no_keys,
         })
+    }
+
+    /// The limits of each principal.
+    pub(crate) const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The form of the log of requests, if there is one.
+    pub(crate) const fn log(&self) -> Option<LogFormat> {
+        self.log
     }
 
     fn address(&self) -> SocketAddr {
@@ -215,6 +279,17 @@ mod tests {
         let flags = Serve { listen, ..Serve::default() };
         assert_eq!(port(options(&flags, file, &variables).unwrap()), 3);
         assert!(toml::from_str::<ConfigFile>("listne = 'x'").is_err());
+        let limited = options(
+            &Serve::default(),
+            "requests-per-minute = 7\nbytes-per-minute = '1k'\nlog = 'json'",
+            &[],
+        );
+        let limited = limited.unwrap();
+        assert_eq!((limited.limits.requests.unwrap().get(), limited.limits.bytes), (7, Some(1024)));
+        assert_eq!(limited.log, Some(LogFormat::Json));
+        for bad in ["STOCKADE_REQUESTS_PER_MINUTE", "STOCKADE_BYTES_PER_MINUTE", "STOCKADE_LOG"] {
+            assert!(options(&Serve::default(), "", &[(bad, "x")]).is_err(), "{bad}");
+        }
         for bad in ["8080", "localhost:8080", "127.0.0.1"] {
             assert!(options(&Serve::default(), "", &[("STOCKADE_LISTEN", bad)]).is_err(), "{bad}");
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
+use stockade_server::Watch;
 use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
 use stockade_server::opensandbox;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::host::Host;
 use crate::listener::ListenOptions;
+use crate::log;
 use crate::options::Options;
 use crate::takeover::end_server_on_demand;
 
@@ -67,6 +69,9 @@ async fn serve(
         Lifetime::WhileNeeded => None,
         Lifetime::UntilStopped(listen) => listen.bind().await?.map(|socket| (listen, socket)),
     };
+    if let Lifetime::UntilStopped(listen) = &lifetime {
+        log::start(listen.log());
+    }
     let mut launched = Host::launch(options.clone()).await?;
     let is_on_demand = matches!(lifetime, Lifetime::WhileNeeded);
     if launched.is_none() && !is_on_demand && end_server_on_demand(&data).await? {
@@ -150,7 +155,8 @@ async fn prepare(host: &Host, listen: &ListenOptions, socket: Listener) -> Resul
     let uid = rustix::process::geteuid().as_raw();
     let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
     let auth = std::sync::Arc::new(auth);
-    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts());
+    let watch = Watch::new(listen.limits(), Some(host.refusals()));
+    let routes = opensandbox::routes(host.sandboxes(), auth, listen.allowed_hosts(), watch);
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })

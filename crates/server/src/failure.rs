@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 use stockade_api::Problem;
 use stockade_core::Code;
 
+/// The problem that a response reports; part of the response.
+#[derive(Debug, Clone)]
+pub(crate) struct Reported(pub(crate) Problem);
+
 /// A failure as a response.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) Problem);
@@ -36,6 +40,7 @@ pub(crate) fn method_not_allowed(problem: Problem) -> Response {
 
 fn respond(status: StatusCode, problem: &Problem) -> Response {
     let mut response = (status, Json(body(problem))).into_response();
+    response.extensions_mut().insert(Reported(problem.clone()));
     let headers = response.headers_mut();
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

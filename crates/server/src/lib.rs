@@ -8,8 +8,16 @@
 
 pub mod auth;
 mod failure;
+mod limits;
 pub mod local;
 pub mod mcp;
+mod metered;
+mod metrics;
+mod observe;
+mod openapi;
 pub mod opensandbox;
 mod stream;
 pub mod tcp;
+
+pub use limits::Limits;
+pub use observe::Watch;

@@ -1,8 +1,13 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
 //! `sandboxes` uses sandboxes by plain HTTP, `clients` with released client libraries, `listener` is
-//! about the listener itself.
+//! about the listener itself. `every_route` tries every route of the OpenAPI document as every principal,
+//! `hostile` sends requests that no client sends, `limited` is about limits and metrics.
 
 mod clients;
+mod every_route;
+mod fuzzed;
+mod hostile;
+mod limited;
 mod listener;
 mod principals;
 mod sandboxes;

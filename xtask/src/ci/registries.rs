@@ -34,10 +34,14 @@ pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
     dir.install(&mut [npm])
 }
 
-/// Installs the packages of PyPI in virtual environments: `python`, and `opensandbox`, whose packages need
-/// other versions.
+/// Installs the packages of PyPI in virtual environments: `python`, and `opensandbox` and `schemathesis`,
+/// whose packages need other versions.
 pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    for (name, lock) in [("python", "requirements.txt"), ("opensandbox", "opensandbox.txt")] {
+    for (name, lock) in [
+        ("python", "requirements.txt"),
+        ("opensandbox", "opensandbox.txt"),
+        ("schemathesis", "schemathesis.txt"),
+    ] {
         match environment(workspace, name, lock)? {
             Outcome::Passed => {}
             other => return Ok(other),

@@ -290,6 +290,22 @@ Example:
 pub const KEYS_REVOKE: &str = "\
 Example:
   stockade keys revoke key-0123456789ab";
+pub const AUDIT: &str = "\
+Examples:
+  stockade audit ls
+  stockade audit verify
+  stockade audit export --format ocsf";
+pub const AUDIT_LS: &str = "\
+Examples:
+  stockade audit ls
+  stockade audit ls --refused --json";
+pub const AUDIT_VERIFY: &str = "\
+Example:
+  stockade audit verify --json";
+pub const AUDIT_EXPORT: &str = "\
+Examples:
+  stockade audit export
+  stockade audit export --format json";
 pub const COMPLETIONS: &str = "\
 Example:
   stockade completions bash";
@@ -360,7 +376,18 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Agents and snippets", &["tool", "snippet", "mcp"]),
     (
         "Stockade itself",
-        &["doctor", "df", "base", "explain", "serve", "keys", "completions", "man", "help"],
+        &[
+            "doctor",
+            "df",
+            "base",
+            "explain",
+            "serve",
+            "keys",
+            "audit",
+            "completions",
+            "man",
+            "help",
+        ],
     ),
 ];
 

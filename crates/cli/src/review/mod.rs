@@ -19,6 +19,7 @@ use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_review::{Bundles, CurrentProject, Differences};
 
+use crate::audit::Recording;
 use crate::problem::{caused, short_id};
 use crate::remote::Connection;
 
@@ -180,11 +181,18 @@ impl Review {
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
         match &self.server {
             None => {
-                let mut progress = Progress::new();
-                let applied =
-                    self.files.apply_at_once(&request, &mut |step| progress.observe(step));
-                progress.finish();
-                applied
+                let details = vec![
+                    ("id", request.id.as_str().into()),
+                    ("paths", request.paths.iter().map(text::path).collect::<Vec<_>>().into()),
+                    ("allowExecuted", request.allow_executed.into()),
+                ];
+                Recording::around(self.files.data(), "apply", false, details, || {
+                    let mut progress = Progress::new();
+                    let applied =
+                        self.files.apply_at_once(&request, &mut |step| progress.observe(step));
+                    progress.finish();
+                    applied
+                })
             }
             Some(server) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
@@ -195,7 +203,12 @@ impl Review {
     /// Deletes a bundle.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
         match &self.server {
-            None => self.files.reject_at_once(&request.id),
+            None => {
+                let details = vec![("id", request.id.as_str().into())];
+                Recording::around(self.files.data(), "reject", true, details, || {
+                    self.files.reject_at_once(&request.id)
+                })
+            }
             Some(server) => server.call(async |remote| {
                 remote.sandboxes.reject_bundle(&remote.idempotent(), request).await
             }),

@@ -28,7 +28,7 @@ impl HttpAuth {
         let (key, code) = token.split_once('.').ok_or_else(invalid_token)?;
         let principal = match key {
             LOCAL => self.user(peer).await,
-            key => self.principal_of_key(key).await,
+            key => self.principal_of_key(key).await.map(|principal| principal.from_peer(peer)),
         };
         let principal = principal.map_err(|problem| match problem.code {
             Code::Unauthenticated => invalid_token(),

@@ -19,6 +19,9 @@ use super::target::{
 use super::{App, REQUEST_BYTES, egress, execd, port};
 use crate::auth::invalid_token;
 use crate::failure::{Failure, invalid};
+use crate::limits::refusal;
+use crate::metered::Metered;
+use crate::observe::{RequestId, Seen, limit_name};
 
 /// The routes of the ports that the server itself serves.
 #[derive(Debug, Clone)]
@@ -31,8 +34,8 @@ impl OwnPorts {
     pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>) -> Self {
         let state = || PortState { sandboxes: Arc::clone(sandboxes) };
         Self {
-            execd: limited(execd::routes()).with_state(state()),
-            egress: limited(egress::routes()).with_state(state()),
+            execd: limited(execd::routes().into_parts().0).with_state(state()),
+            egress: limited(egress::routes().into_parts().0).with_state(state()),
         }
     }
 }
@@ -55,7 +58,7 @@ async fn serve_port(
     app: App,
     Peer(peer): Peer,
     path: &HashMap<String, String>,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, Failure> {
     let part = |name: &str| path.get(name).map_or("", String::as_str);
     let id = sandbox_id(part("id")).map_err(|_| Failure(invalid_token()))?;
@@ -68,7 +71,18 @@ async fn serve_port(
     let token = token_of(request.headers(), name)?;
     let (principal, sandbox) =
         app.auth.check_token(&*app.sandboxes, &peer, &token, (&id, port)).await?;
+    let (seen, limited) = (Seen::new(&principal), limit_name(&principal));
     let mut caller = principal.caller;
+    caller.origin.request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone());
+    let usage = app.watch.usage.clone();
+    if let Err(refused) = usage.admit(&limited) {
+        let mut response = refusal(refused);
+        response.extensions_mut().insert(seen);
+        return Ok(response);
+    }
+    let is_relayed = !matches!(port, EXECD_PORT | EGRESS_PORT);
+    let mut request =
+        request.map(|body| Metered::request(body, usage.clone(), limited.clone(), is_relayed));
     *request.uri_mut() = inner_uri(request.uri())?;
     // Other requests may be several operations, which cannot have the same key.
     if port == EXECD_PORT && request.uri().path() == "/command" {
@@ -76,16 +90,30 @@ async fn serve_port(
         caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
     }
     let target = Target { caller, sandbox: Arc::new(sandbox) };
+    let answered = answer(&app, target, port, request).await;
+    let response = answered.unwrap_or_else(Failure::into_response);
+    let mut response = response.map(|body| Metered::response(body, usage, limited));
+    response.extensions_mut().insert(seen);
+    Ok(response)
+}
+
+/// Passes a request on to the interface of a port, or to the port.
+async fn answer(
+    app: &App,
+    target: Target,
+    port: u16,
+    request: Request,
+) -> Result<Response, Failure> {
     let routes = match port {
-        EXECD_PORT => app.own_ports.execd,
-        EGRESS_PORT => app.own_ports.egress,
+        EXECD_PORT => &app.own_ports.execd,
+        EGRESS_PORT => &app.own_ports.egress,
         _ => return port::relay(&*app.sandboxes, &target, port, request).await,
     };
     // The parts of this path are no parameters of the routes on the port.
     let (mut parts, body) = request.into_parts();
     parts.extensions = Extensions::new();
     parts.extensions.insert(target);
-    match routes.oneshot(Request::from_parts(parts, body)).await {
+    match routes.clone().oneshot(Request::from_parts(parts, body)).await {
         Ok(response) => Ok(response),
         Err(never) => match never {},
     }

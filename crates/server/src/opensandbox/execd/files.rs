@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{
@@ -67,7 +68,7 @@ pub(super) fn mode_bits(digits: u32) -> Result<u32, Failure> {
 }
 
 /// Permissions in a request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Permissions {
     #[serde(default)]
@@ -176,7 +177,7 @@ pub(super) async fn set_permissions(
 }
 
 /// A file to move.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rename {
     src: String,
@@ -215,7 +216,7 @@ pub(super) async fn search(
 }
 
 /// A text to replace.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replacement {
     old: String,

@@ -62,6 +62,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "API keys, and secrets of the server",
         sql: include_str!("sqlite/0010_api_keys.sql"),
     },
+    Migration {
+        number: 11,
+        name: "audit records of operations that have started",
+        sql: include_str!("sqlite/0011_audit_records.sql"),
+    },
 ];
 
 #[cfg(test)]
