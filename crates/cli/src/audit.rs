@@ -93,9 +93,11 @@ impl Recording {
     pub(crate) fn refused(operation: &str, details: Vec<(&str, Value)>, problem: &Problem) {
         let data = data_path().and_then(|path| find_data_dir(&path));
         let Ok(Some(data)) = data else { return };
-        if let Ok(recording) = Self::start(&data, operation, true, details) {
-            recording.end(Vec::new(), Some(problem));
-        }
+        let Ok(path) = data.real_path() else { return };
+        let Ok(log) = Log::open(data.as_fd(), &path, keys().as_ref()) else { return };
+        let entry = Entry::new(operation, Actor::this_user(Door::Command));
+        let entry = details.into_iter().fold(entry, |entry, (name, value)| entry.with(name, value));
+        Self { log: Some(log), entry }.end(Vec::new(), Some(problem));
     }
 
     /// Records an operation around `act`.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_core::{Code, Problem};
@@ -40,13 +40,26 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    match check(&hosts, request.uri(), request.headers()) {
+    // hyper ignores a length after a coding, which a proxy in front could have read instead: then what
+    // follows the body must not be read as another request (RFC 9112, 6.1).
+    let is_coded = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let mut response = match check(&hosts, request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => Failure(problem).into_response(),
+    };
+    if is_coded && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    response
 }
 
 fn check(hosts: &AllowedHosts, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(header::TRANSFER_ENCODING)
+        && headers.contains_key(header::CONTENT_LENGTH)
+    {
+        let message = "the request has both a content length and a transfer encoding";
+        return Err(Problem::new(Code::InvalidInput, message));
+    }
     let mut values = headers.get_all(header::HOST).iter();
     let host = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     if values.next().is_some() || uri.authority().is_some_and(|other| other.as_str() != host) {
@@ -112,6 +125,9 @@ mod tests {
         assert!(!allowed(&[]));
         assert!(!allowed(&[("host", "localhost"), ("host", "localhost")]));
         let local = ("host", "localhost:8080");
+        assert!(allowed(&[local, ("transfer-encoding", "chunked")]));
+        let both = [local, ("content-length", "5"), ("transfer-encoding", "chunked")];
+        assert!(!allowed(&both));
         assert!(allowed(&[local, ("origin", "http://localhost:8080")]));
         assert!(allowed(&[local, ("sec-fetch-site", "same-origin")]));
         assert!(allowed(&[local, ("sec-fetch-site", "none")]));
