@@ -15,6 +15,7 @@
 mod harness;
 
 mod allowed_hosts;
+mod audit;
 mod authorities;
 mod bundle;
 mod call;

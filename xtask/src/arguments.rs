@@ -112,6 +112,8 @@ pub(crate) enum Bench {
     Runtime(BenchOptions),
     /// A durable step, beside a commit on the same disk
     Durable(BenchOptions),
+    /// The server over TCP, beside a stub that does nothing
+    Server(BenchOptions),
     /// An operation of the product, beside its parts
     Service(BenchOptions),
     /// A snippet, beside a start of the program

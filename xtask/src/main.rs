@@ -57,6 +57,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Bench::Start(options) => bench::start(workspace, options),
             Bench::Runtime(options) => bench::programs::runtime(workspace, options),
             Bench::Durable(options) => bench::programs::durable(workspace, options),
+            Bench::Server(options) => bench::programs::server(workspace, options),
             Bench::Service(options) => bench::programs::service(workspace, options),
             Bench::Snippet(options) => bench::programs::snippet(workspace, options),
             Bench::Workflow(options) => bench::programs::workflow(workspace, options),

@@ -1,6 +1,8 @@
 //! The caller of an operation.
 
-use stockade_core::{ExecutionId, OwnerId};
+use std::sync::Arc;
+
+use stockade_core::{Door, ExecutionId, OwnerId};
 
 /// The caller of an operation, with its idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,12 +20,50 @@ pub struct Caller {
     /// Whether the caller may be on another machine: it must not name files, ports and addresses of
     /// the machine of the server. A server determines it.
     pub remote: bool,
+    /// Where the request came from, for the audit records. A server determines it.
+    pub origin: Origin,
+    /// The audit record that is stored together with the start of the operation, if there is one.
+    pub start_record: Option<Arc<StartRecord>>,
+}
+
+/// Where a request came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Through what it came.
+    pub door: Door,
+    /// The user of the process at the other end.
+    pub uid: Option<u32>,
+    /// The id of the API key.
+    pub key_id: Option<String>,
+    /// The address of a client on the network.
+    pub address: Option<String>,
+    /// The name of the request.
+    pub request_id: Option<String>,
+}
+
+/// An audit record of an operation's start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartRecord {
+    /// Its id.
+    pub id: String,
+    /// Its JSON.
+    pub text: String,
 }
 
 impl Caller {
     /// A caller with an owner only.
     pub const fn new(owner: OwnerId) -> Self {
-        Self { owner, idempotency_key: None, execution_id: None, admin: false, remote: false }
+        let origin =
+            Origin { door: Door::Server, uid: None, key_id: None, address: None, request_id: None };
+        Self {
+            owner,
+            idempotency_key: None,
+            execution_id: None,
+            admin: false,
+            remote: false,
+            origin,
+            start_record: None,
+        }
     }
 
     /// The same caller, with the admin scope.
@@ -44,6 +84,13 @@ impl Caller {
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// The same caller, whose request came from there.
+    #[must_use]
+    pub fn from_origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
         self
     }
 }

@@ -21,6 +21,7 @@ mod keys;
 mod live_command;
 pub mod measurement;
 mod network;
+mod observed;
 mod operation;
 mod published;
 mod sandbox;
@@ -45,7 +46,7 @@ pub use bundle::{
     ListedBundle, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath,
     StoredView,
 };
-pub use caller::Caller;
+pub use caller::{Caller, Origin, StartRecord};
 pub use command::{
     CommandLine, Ending, Execute, ExecuteResult, OutputChunk, OutputEnd, OutputItem, ReadOutput,
     Terminal,
@@ -65,6 +66,7 @@ pub use keys::{ApiKey, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, R
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};
 pub use network::{ChangeNetwork, Network, NetworkStatus};
+pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{

@@ -30,6 +30,7 @@ use crate::files::{
 use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
+use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
     ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox,
@@ -63,7 +64,8 @@ macro_rules! operations {
         plain { $( $(#[$note:meta])* $name:ident($request:ty) -> $answer:ty; )* }
         long { $(
             $(#[$long_note:meta])*
-            $long:ident(caller $(, $argument:ident: $kind:ty)*) -> $long_answer:ty;
+            $long:ident(caller, $first:ident: $first_kind:ty $(, $argument:ident: $kind:ty)*)
+            -> Result<$long_answer:ty>;
         )* }
     ) => {
         /// The operations on sandboxes, and on the bundles that wait for a decision. Every
@@ -77,7 +79,12 @@ macro_rules! operations {
             )*
             $(
                 $(#[$long_note])*
-                async fn $long(&self, caller: &Caller $(, $argument: $kind)*) -> $long_answer;
+                async fn $long(
+                    &self,
+                    caller: &Caller,
+                    $first: $first_kind
+                    $(, $argument: $kind)*
+                ) -> Result<$long_answer>;
             )*
         }
 
@@ -89,7 +96,12 @@ macro_rules! operations {
             -> Result<Value>;
             $(
                 $(#[$long_note])*
-                async fn $long(&self, caller: &Caller $(, $argument: $kind)*) -> $long_answer;
+                async fn $long(
+                    &self,
+                    caller: &Caller,
+                    $first: $first_kind
+                    $(, $argument: $kind)*
+                ) -> Result<$long_answer>;
             )*
         }
 
@@ -105,8 +117,13 @@ macro_rules! operations {
                 }
             )*
             $(
-                async fn $long(&self, caller: &Caller $(, $argument: $kind)*) -> $long_answer {
-                    self.0.$long(caller $(, $argument)*).await
+                async fn $long(
+                    &self,
+                    caller: &Caller,
+                    $first: $first_kind
+                    $(, $argument: $kind)*
+                ) -> Result<$long_answer> {
+                    self.0.$long(caller, $first $(, $argument)*).await
                 }
             )*
         }
@@ -117,8 +134,44 @@ macro_rules! operations {
                 Err(self.0.clone())
             }
             $(
-                async fn $long(&self, _: &Caller $(, _: $kind)*) -> $long_answer {
+                async fn $long(
+                    &self,
+                    _: &Caller,
+                    _: $first_kind
+                    $(, _: $kind)*
+                ) -> Result<$long_answer> {
                     Err(self.0.clone())
+                }
+            )*
+        }
+
+        #[async_trait]
+        impl<T: Sandboxes, O: Observe> Sandboxes for Observed<T, O> {
+            $(
+                async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
+                    let name = stringify!($name);
+                    let value = write(&request)?;
+                    let caller = self.before(caller, name, &value).await?;
+                    let answer = self.inner.$name(&caller, request).await;
+                    let written = |answer: &$answer| write(answer).unwrap_or_default();
+                    self.after(&caller, name, &value, (&answer, written)).await;
+                    answer
+                }
+            )*
+            $(
+                async fn $long(
+                    &self,
+                    caller: &Caller,
+                    $first: $first_kind
+                    $(, $argument: $kind)*
+                ) -> Result<$long_answer> {
+                    let name = stringify!($long);
+                    let value = write(&$first)?;
+                    let caller = self.before(caller, name, &value).await?;
+                    let answer = self.inner.$long(&caller, $first $(, $argument)*).await;
+                    let end = answer.as_ref().map(|_| ()).map_err(Clone::clone);
+                    self.after(&caller, name, &value, (&end, |_: &()| Value::Null)).await;
+                    answer
                 }
             )*
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stockade_core::{Code, Problem, Time};
 
+use crate::observed::{Observe, Observed};
 use crate::sandboxes::{Ack, Remote, Transport, read, write};
 use crate::{Bytes, Caller, Measure, Measurements, Result, SecretValue, Wait};
 
@@ -414,6 +415,21 @@ macro_rules! operations {
                         Problem::new(Code::Io, "the server's response cannot be read")
                             .because(error.to_string())
                     })
+                }
+            )*
+        }
+
+        #[async_trait]
+        impl<T: Workflows, O: Observe> Workflows for Observed<T, O> {
+            $(
+                async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
+                    let name = concat!("workflows.", stringify!($name));
+                    let value = write(&request)?;
+                    let caller = self.before(caller, name, &value).await?;
+                    let answer = self.inner.$name(&caller, request).await;
+                    let written = |answer: &$answer| write(answer).unwrap_or_default();
+                    self.after(&caller, name, &value, (&answer, written)).await;
+                    answer
                 }
             )*
         }

@@ -2,6 +2,7 @@
 //! own arguments for the crates that it uses. This module depends on no command, and on no
 //! crate of the workspace but `core`.
 
+pub mod audit;
 pub mod debug;
 pub mod decide;
 pub mod examples;
@@ -263,6 +264,9 @@ pub enum Command {
     /// Manage the API keys of the server
     #[command(after_help = examples::KEYS)]
     Keys(serve::Keys),
+    /// List, check or export the audit records
+    #[command(after_help = examples::AUDIT)]
+    Audit(audit::Audit),
     /// Store the API key for a server at a URL
     #[command(after_help = examples::LOGIN)]
     Login(login::Login),
@@ -674,7 +678,9 @@ impl Command {
                 image::ImageCommand::Ls(_) => Place::Anywhere,
                 _ => Place::Here("it works on the files of the store of images on this machine"),
             },
-            Self::Mcp(_) | Self::Base(_) | Self::Df(_) => Place::Here("it is about this machine"),
+            Self::Mcp(_) | Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
+                Place::Here("it is about this machine")
+            }
             Self::Doctor(_)
             | Self::Serve(_)
             | Self::Snippet(_)
@@ -731,6 +737,7 @@ impl Command {
             Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
             Self::Keys(keys) => keys.common().json,
+            Self::Audit(audit) => audit.wants_json(),
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,

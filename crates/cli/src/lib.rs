@@ -13,6 +13,7 @@ macro_rules! eprint_line {
 
 #[expect(missing_docs, reason = "the help of each argument is its documentation")]
 pub mod args;
+pub mod audit;
 mod base;
 pub mod commands;
 mod commits;
@@ -97,7 +98,7 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
         Some(Engine { command: act, .. }) if command.needs_engine() => act(command),
         engine => {
             remote::set_launch(engine.map(|engine| engine.launch));
-            commands::dispatch(command)
+            audit::recorded(command, commands::dispatch)
         }
     };
     match done {

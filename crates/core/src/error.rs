@@ -56,6 +56,8 @@ names! {
         PortInUse = "PORT_IN_USE",
         /// The owner has reached a quota.
         QuotaExceeded = "QUOTA_EXCEEDED",
+        /// The caller has sent too many requests, or too much data, in a short time.
+        RateLimited = "RATE_LIMITED",
         /// The operation was cancelled before it ended.
         Cancelled = "CANCELLED",
         /// There is no bundle with that id, or the prefix matches several.
@@ -149,6 +151,7 @@ impl Code {
             | Self::Conflict
             | Self::PortInUse
             | Self::QuotaExceeded
+            | Self::RateLimited
             | Self::Cancelled
             | Self::BundleNotFound
             | Self::ImageNotFound
@@ -213,7 +216,7 @@ impl Code {
             Self::SandboxTerminated => 410,
             Self::BundleTooLarge | Self::ImageTooLarge => 413,
             Self::BundleInvalid | Self::ImageInvalid => 422,
-            Self::QuotaExceeded | Self::RegistryRateLimited => 429,
+            Self::QuotaExceeded | Self::RateLimited | Self::RegistryRateLimited => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
             Self::EgressUnreachable | Self::EgressUnreadable | Self::RegistryUnreachable => 502,
@@ -231,6 +234,7 @@ impl Code {
             Self::LaunchFailed
                 | Self::Busy
                 | Self::EgressUnreachable
+                | Self::RateLimited
                 | Self::RegistryRateLimited
                 | Self::RegistryUnreachable
                 | Self::Unreachable

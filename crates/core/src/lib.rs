@@ -8,6 +8,7 @@ pub mod access;
 pub mod address;
 pub mod bytes;
 pub mod cache;
+mod door;
 pub mod ending;
 mod error;
 pub mod event;
@@ -27,6 +28,7 @@ mod time;
 mod ttl;
 
 pub use bytes::Bytes;
+pub use door::Door;
 pub use ending::Ending;
 pub use error::{Code, Problem};
 pub use id::{ExecId, ExecutionId, OwnerId, SandboxId, SnapshotId, VolumeName};

@@ -6,11 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stockade_api::{KeyDirectory, PortAccess, PortSite, Remote, Sandboxes, Unavailable, Workflows};
+use stockade_api::{
+    KeyDirectory, Observed, PortAccess, PortSite, RecordRefusal, Remote, Sandboxes, Unavailable,
+    Workflows,
+};
 use stockade_bundle::data::DataDir;
 use stockade_cli::data_dir::open_data_dir;
 use stockade_client::ServerDirectory;
-use stockade_core::{Code, OwnerId, Problem};
+use stockade_core::{Code, Door, OwnerId, Problem};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
 use stockade_runtime_bwrap::Bwrap;
@@ -20,6 +23,7 @@ use stockade_service::{Home, MIGRATIONS, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Workflows as Runs};
 
+use crate::audit::{Audit, Observer};
 use crate::images::{OwnPrograms, Registries};
 use crate::options::{Options, Programs, Realms};
 use crate::settings::Settings;
@@ -38,6 +42,7 @@ pub(crate) struct Host {
     pub(crate) service: Option<Service>,
     pub(crate) workflows: Runs,
     pub(crate) directory: ServerDirectory,
+    audit: Audit,
     store: Arc<dyn Store>,
     _lock: File,
 }
@@ -61,6 +66,7 @@ impl Host {
             Some(settings) => Some(service(&data, settings, &programs, Arc::clone(&store)).await?),
             None => None,
         };
+        let audit = Audit::open(&data_dir, service.clone()).await?;
         let image_programs = service
             .as_ref()
             .map(|_| Arc::new(OwnPrograms::new(data.clone(), programs.child.clone())) as _);
@@ -70,7 +76,9 @@ impl Host {
             realms: first.unwrap_or_else(|| self::realms(&programs, realms)),
             helper: programs.command,
             child_programs: programs.child,
-            sandboxes: service.as_ref().map(|service| Arc::new(service.clone()) as _),
+            sandboxes: service
+                .as_ref()
+                .map(|service| observed(service.clone(), &audit, Door::Workflow) as _),
             outer_sandbox: inside,
             agents: Some(data.join("agents.json")),
             // Only the owner of a service may allow host programs: in this file, and nowhere else.
@@ -79,13 +87,13 @@ impl Host {
             rust_workflows: Vec::new(),
         };
         let workflows = Runs::launch(Arc::clone(&store), options).await?;
-        Ok(Some(Self { service, workflows, directory, store, _lock: lock }))
+        Ok(Some(Self { service, workflows, directory, audit, store, _lock: lock }))
     }
 
     /// The operations on sandboxes. If sandboxes are unavailable, each is refused.
     pub(crate) fn sandboxes(&self) -> Arc<dyn Sandboxes> {
         match &self.service {
-            Some(service) => Arc::new(service.clone()),
+            Some(service) => observed(service.clone(), &self.audit, Door::Server),
             None => Arc::new(Remote(Unavailable(no_sandboxes()))),
         }
     }
@@ -115,9 +123,14 @@ impl Host {
         }
     }
 
+    /// Records requests that are refused before they become an operation.
+    pub(crate) fn refusals(&self) -> Arc<dyn RecordRefusal> {
+        Arc::new(self.audit.clone())
+    }
+
     /// The operations on workflow runs.
     pub(crate) fn workflows(&self) -> Arc<dyn Workflows> {
-        Arc::new(self.workflows.clone())
+        observed(self.workflows.clone(), &self.audit, Door::Server)
     }
 
     /// Shuts the host down. The next host continues the work that has not ended.
@@ -135,7 +148,13 @@ impl Host {
             }
         };
         tokio::join!(service, self.workflows.shutdown(SHUTDOWN_TIMEOUT));
+        self.audit.end().await;
     }
+}
+
+/// Operations that are recorded. `door` is that of callers that name none.
+fn observed<T>(inner: T, audit: &Audit, door: Door) -> Arc<Observed<T, Observer>> {
+    Arc::new(Observed { inner, observer: Observer::new(audit.clone(), door) })
 }
 
 fn realms(programs: &Programs, realms: Realms) -> Processes {

@@ -10,6 +10,7 @@
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
 //! only this program has; `in_process` has the operations without a server.
 
+mod audit;
 mod commands;
 mod confined;
 mod connector;
@@ -19,6 +20,7 @@ mod host;
 mod images;
 mod in_process;
 mod listener;
+mod log;
 mod options;
 mod processes;
 mod programs;

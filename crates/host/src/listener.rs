@@ -3,10 +3,14 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use clap::ValueEnum as _;
 use stockade_api::KeyDirectory;
-use stockade_core::{Code, Problem};
+use stockade_cli::args::serve::LogFormat;
+use stockade_core::{Code, Problem, parse_bytes};
+use stockade_server::Limits;
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
 
 use crate::serve_options::Values;
@@ -24,8 +28,13 @@ pub(crate) struct ListenOptions {
     allowed_hosts: Vec<String>,
     allow_plaintext: bool,
     allow_no_keys: bool,
+    limits: Limits,
+    log: Option<LogFormat>,
     web: WebOptions,
 }
+
+/// How many requests a principal may send in a minute.
+const REQUESTS_PER_MINUTE: u32 = 60_000;
 
 impl ListenOptions {
     /// The options with these values.
@@ -50,6 +59,24 @@ impl ListenOptions {
                     .remedied_by("stockade serve --tls-cert FILE --tls-key FILE"));
             }
         };
+        let invalid = |name: &str, text: &str| {
+            Problem::new(Code::InvalidInput, format!("{name} is {text:?}, which is invalid"))
+                .remedied_by("stockade serve --help")
+        };
+        let requests = match text("STOCKADE_REQUESTS_PER_MINUTE") {
+            Some(text) => {
+                text.parse().map_err(|_| invalid("STOCKADE_REQUESTS_PER_MINUTE", &text))?
+            }
+            None => REQUESTS_PER_MINUTE,
+        };
+        let requests = NonZeroU32::new(requests)
+            .ok_or_else(|| invalid("the number of requests in a minute", "0"))?;
+        let bytes = text("STOCKADE_BYTES_PER_MINUTE").map(|text| {
+            parse_bytes(&text).map_err(|_| invalid("the number of bytes in a minute", &text))
+        });
+        let log = text("STOCKADE_LOG").map(|text| {
+            LogFormat::from_str(&text, true).map_err(|_| invalid("the form of the log", &text))
+        });
         let web = WebOptions::new(
             text("STOCKADE_SANDBOX_DOMAIN"),
             text("STOCKADE_PUBLIC_URL"),
@@ -60,6 +87,8 @@ impl ListenOptions {
         // A browser sends the names of both.
         let names = names.filter(|name| !name.is_empty()).chain(web.public_name());
         Ok(Self {
+            limits: Limits { requests: Some(requests), bytes: bytes.transpose()? },
+            log: log.transpose()?,
             address: address.transpose()?,
             tls,
             allowed_hosts: names.collect(),
@@ -67,6 +96,16 @@ impl ListenOptions {
             allow_no_keys: values.is_on("STOCKADE_ALLOW_NO_KEYS")?,
             web,
         })
+    }
+
+    /// The limits of each principal.
+    pub(crate) const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The form of the log of requests, if there is one.
+    pub(crate) const fn log(&self) -> Option<LogFormat> {
+        self.log
     }
 
     fn address(&self) -> SocketAddr {
@@ -193,6 +232,17 @@ mod tests {
         let listen = Some("127.0.0.1:3".parse().unwrap());
         let flags = Serve { listen, ..Serve::default() };
         assert_eq!(port(options(&flags, file, &variables).unwrap()), 3);
+        let limited = options(
+            &Serve::default(),
+            "requests-per-minute = 7\nbytes-per-minute = '1k'\nlog = 'json'",
+            &[],
+        );
+        let limited = limited.unwrap();
+        assert_eq!((limited.limits.requests.unwrap().get(), limited.limits.bytes), (7, Some(1024)));
+        assert_eq!(limited.log, Some(LogFormat::Json));
+        for bad in ["STOCKADE_REQUESTS_PER_MINUTE", "STOCKADE_BYTES_PER_MINUTE", "STOCKADE_LOG"] {
+            assert!(options(&Serve::default(), "", &[(bad, "x")]).is_err(), "{bad}");
+        }
         for bad in ["8080", "localhost:8080", "127.0.0.1"] {
             assert!(options(&Serve::default(), "", &[("STOCKADE_LISTEN", bad)]).is_err(), "{bad}");
         }

@@ -8,9 +8,9 @@ use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
-use stockade_server::mcp::{self, Grants, Snippets, use_playground_of};
+use stockade_server::mcp::{Grants, Snippets, use_playground_of};
 use stockade_server::tcp::{self, Listener};
-use stockade_server::{opensandbox, web};
+use stockade_server::{Served, Watch, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -18,6 +18,7 @@ use crate::commands;
 use crate::commands::mcp::Workers;
 use crate::host::Host;
 use crate::listener::ListenOptions;
+use crate::log;
 use crate::options::Options;
 use crate::settings::Settings;
 use crate::takeover::end_server_on_demand;
@@ -77,6 +78,9 @@ async fn serve(
         Lifetime::WhileNeeded => None,
         Lifetime::UntilStopped(listen) => listen.bind().await?.map(|socket| (listen, socket)),
     };
+    if let Lifetime::UntilStopped(listen) = &lifetime {
+        log::start(listen.log());
+    }
     let mut launched = Host::launch(options.clone()).await?;
     let is_on_demand = matches!(lifetime, Lifetime::WhileNeeded);
     if launched.is_none() && !is_on_demand && end_server_on_demand(&data).await? {
@@ -168,27 +172,31 @@ async fn prepare(
     let uid = rustix::process::geteuid().as_raw();
     let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
     let auth = Arc::new(auth);
-    let operations = local::Operations {
-        sandboxes: host.sandboxes(),
-        workflows: host.workflows(),
-        is_on_demand: false,
-    };
-    let own = local::routes_over_tcp(operations, Arc::clone(&auth));
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let options = listen.web(address)?;
     let (sandboxes, ports) = (host.sandboxes(), host.ports(options.site.clone())?);
-    let hosts = listen.allowed_hosts();
     let snippets: Arc<dyn Snippets> = Arc::new(Workers::for_server());
-    let agents = commands::mcp::offer(&sandboxes, Grants::default(), Arc::clone(&snippets));
-    let agents = mcp::routes(agents, auth.clone(), hosts.clone(), stopped);
-    let playground = web::playground_routes(snippets, auth.clone(), hosts.clone());
-    let main = opensandbox::routes(sandboxes.clone(), ports.clone(), auth.clone(), hosts, own)
-        .merge(agents)
-        .merge(playground);
+    let offer = commands::mcp::offer(&sandboxes, Grants::default(), Arc::clone(&snippets));
+    let watch = Watch::new(listen.limits(), Some(host.refusals()));
+    let operations = local::Operations {
+        sandboxes: Arc::clone(&sandboxes),
+        workflows: host.workflows(),
+        is_on_demand: false,
+    };
+    let main = stockade_server::routes(Served {
+        operations,
+        ports: Arc::clone(&ports),
+        offer,
+        snippets,
+        auth: Arc::clone(&auth),
+        hosts: listen.allowed_hosts(),
+        watch: watch.clone(),
+        stop: stopped,
+    });
     host.directory.write_address(&options.public_origin)?;
     use_playground_of(options.public_origin.clone());
     // The host name of a request decides first: none of a port reaches `main`.
-    let routes = web::routes(main, options, sandboxes, ports, auth)?;
+    let routes = web::routes(main, options, sandboxes, ports, auth, watch)?;
     let url = format!("{}://{address}", listen.scheme());
     Ok(Tcp { socket, routes, tls, url })
 }

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
+use clap::ValueEnum as _;
 use stockade_cli::args::serve::Serve;
 use stockade_core::{Code, Problem};
 
@@ -49,7 +50,7 @@ const fn option(
     Definition { name, kind, default, about }
 }
 
-const OPTIONS: [Definition; 13] = [
+const OPTIONS: [Definition; 16] = [
     option("listen", Kind::Text, "`127.0.0.1:8080`", "the address and port for clients over TCP"),
     option("data-dir", Kind::Text, "the user's", "the data directory"),
     option("tls-cert", Kind::Text, "none", "the certificates for TLS, in PEM format"),
@@ -79,6 +80,24 @@ const OPTIONS: [Definition; 13] = [
         "listen without TLS where other hosts reach the address",
     ),
     option("allow-no-keys", Kind::Switch, "`false`", "listen there before there is an API key"),
+    option(
+        "requests-per-minute",
+        Kind::Number,
+        "`60000`",
+        "how many requests each API key may send in a minute",
+    ),
+    option(
+        "bytes-per-minute",
+        Kind::Text,
+        "no limit",
+        "how many bytes the requests and responses of each API key may have in a minute, such as `10G`",
+    ),
+    option(
+        "log",
+        Kind::Text,
+        "none",
+        "write a line for each request to the standard error: `text` or `json`",
+    ),
     option("max-sandboxes", Kind::Number, "`1000`", "the most sandboxes of an owner"),
     option("max-snapshots", Kind::Number, "`1000`", "the most snapshots of an owner"),
     option("pool", Kind::Number, "`64`", "how many sandboxes are started in advance, at most 512"),
@@ -215,7 +234,9 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
     let number = |number: Option<u32>| number.map(|number| number.to_string().into());
     let switch = |is_on: bool| is_on.then(|| "true".into());
     let hosts = (!flags.allowed_host.is_empty()).then(|| flags.allowed_host.join(",").into());
-    let all: [(&str, Option<OsString>); 13] = [
+    let log = flags.log.and_then(|format| format.to_possible_value());
+    let log = log.map(|format| format.get_name().into());
+    let all: [(&str, Option<OsString>); 16] = [
         ("listen", flags.listen.map(|address| address.to_string().into())),
         ("data-dir", data_dir.map(Into::into)),
         ("tls-cert", path(&flags.tls_cert)),
@@ -225,6 +246,9 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
         ("public-url", flags.public_url.clone().map(Into::into)),
         ("allow-plaintext", switch(flags.allow_plaintext)),
         ("allow-no-keys", switch(flags.allow_no_keys)),
+        ("requests-per-minute", number(flags.requests_per_minute)),
+        ("bytes-per-minute", flags.bytes_per_minute.map(|bytes| bytes.to_string().into())),
+        ("log", log),
         ("max-sandboxes", number(flags.max_sandboxes)),
         ("max-snapshots", number(flags.max_snapshots)),
         ("pool", number(flags.pool)),

@@ -1,11 +1,28 @@
 //! Failures of requests over TCP, in the form of OpenSandbox: `{code, message}`, with our code and our further members.
 
 use axum::Json;
+use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use stockade_api::Problem;
 use stockade_core::Code;
+
+/// The response to a path that is no route.
+pub(crate) async fn unknown(request: Request) -> Failure {
+    let message = format!("there is no path {}", request.uri().path());
+    Failure(Problem::new(Code::NotFound, message))
+}
+
+/// The response to a method that a route does not have.
+pub(crate) async fn wrong_method(request: Request) -> Response {
+    let message = format!("the path {} has no method {}", request.uri().path(), request.method());
+    method_not_allowed(Problem::new(Code::InvalidInput, message))
+}
+
+/// The problem that a response reports; part of the response.
+#[derive(Debug, Clone)]
+pub(crate) struct Reported(pub(crate) Problem);
 
 /// A failure as a response.
 #[derive(Debug)]
@@ -30,12 +47,13 @@ impl IntoResponse for Failure {
 }
 
 /// The response to a method that a path does not have.
-pub(crate) fn method_not_allowed(problem: Problem) -> Response {
+fn method_not_allowed(problem: Problem) -> Response {
     respond(StatusCode::METHOD_NOT_ALLOWED, &problem)
 }
 
 fn respond(status: StatusCode, problem: &Problem) -> Response {
     let mut response = (status, Json(body(problem))).into_response();
+    response.extensions_mut().insert(Reported(problem.clone()));
     let headers = response.headers_mut();
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

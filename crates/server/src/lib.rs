@@ -7,12 +7,23 @@
 //! listener of `tcp`. `web` is for browsers: ports under host names of their own, logins, and the
 //! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of streams.
 
+mod admission;
 pub mod auth;
 mod failure;
+mod limits;
 pub mod local;
 pub mod mcp;
+mod metered;
+mod metrics;
+mod observe;
+mod openapi;
 pub mod opensandbox;
 mod relay;
+mod served;
 mod stream;
 pub mod tcp;
 pub mod web;
+
+pub use limits::Limits;
+pub use observe::Watch;
+pub use served::{Served, openapi, routes};

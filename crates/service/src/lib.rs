@@ -41,6 +41,7 @@ mod sandboxes;
 mod selection;
 mod service;
 mod spec;
+mod starts;
 mod store;
 pub mod streams;
 mod tail;

@@ -7,6 +7,7 @@ use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Engine, Handle, StartOptions, Status, WorkflowId, WorkflowInfo};
 
 use crate::failure::{invalid, store_problem, to_problem};
+use crate::store::audit;
 
 /// The input of every workflow of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,7 +56,8 @@ pub(crate) async fn start<T: Serialize + Sync>(
     options: StartOptions,
 ) -> Result<Handle, Problem> {
     let input = Input { owner: caller.owner.clone(), request };
-    let options = StartOptions { owner: Some(caller.owner.as_str().to_owned()), ..options };
+    let mut options = StartOptions { owner: Some(caller.owner.as_str().to_owned()), ..options };
+    options.statements.extend(caller.start_record.as_deref().map(audit::insert));
     engine.start(name, &input, options).await.map_err(store_problem)
 }
 

@@ -1,13 +1,18 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
-//! `operations` every operation; `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain
-//! HTTP, `clients` with released clients, `remote` with the commands of Stockade; `ports` is about ports of
-//! sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener itself,
-//! and `from_inside` attacks it from a sandbox.
+//! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
+//! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` with released
+//! clients, `remote` with the commands of Stockade; `ports` is about ports of sandboxes, `browsers` and
+//! `playground` about what browsers use; `listener` is about the listener itself, `limited` about limits and
+//! metrics; `hostile` and `fuzzed` send requests that no client sends, and `from_inside` attacks from a sandbox.
 
 mod browsers;
 mod clients;
+mod every_route;
 mod from_inside;
+mod fuzzed;
+mod hostile;
 mod isolated;
+mod limited;
 mod listener;
 mod operations;
 mod playground;

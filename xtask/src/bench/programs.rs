@@ -34,6 +34,11 @@ pub(crate) fn service(workspace: &Workspace, options: &BenchOptions) -> anyhow::
     run_bench(stockade_bench(workspace, "bench-service", options.rounds(ROUNDS))?, options)
 }
 
+/// `cargo xtask bench server`: what a client over TCP waits for. False when a request failed.
+pub(crate) fn server(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    run_bench(stockade_bench(workspace, "bench-server", options.rounds(ROUNDS))?, options)
+}
+
 /// `cargo xtask bench snippet`: the cost of a snippet. False when a contender failed.
 pub(crate) fn snippet(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     run_bench(stockade_bench(workspace, "bench-snippet", options.rounds(ROUNDS))?, options)

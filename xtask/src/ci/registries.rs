@@ -48,11 +48,12 @@ fn node_modules(workspace: &Workspace, name: &str, locks: &Path) -> anyhow::Resu
 }
 
 /// The virtual environments, which need other versions of the same packages, and their lock files.
-const ENVIRONMENTS: [(&str, &str); 4] = [
+const ENVIRONMENTS: [(&str, &str); 5] = [
     ("python", "requirements.txt"),
     ("opensandbox", "opensandbox.txt"),
     ("opensandbox-old", "opensandbox-old.txt"),
     ("langchain", "langchain.txt"),
+    ("schemathesis", "schemathesis.txt"),
 ];
 
 /// Installs the packages of PyPI in virtual environments.

@@ -11,6 +11,7 @@ const TEST_SUPPORT: &str = "stockade-test-support";
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
     ("stockade-api", &["stockade-core"]),
+    ("stockade-audit", &["stockade-core"]),
     ("stockade-client", &["stockade-core", "stockade-api"]),
     (
         "stockade-server",
@@ -27,6 +28,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "stockade-core",
             "stockade-api",
+            "stockade-audit",
             "stockade-bundle",
             "stockade-durable",
             "stockade-egress",
@@ -97,6 +99,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             // `service` only in tests: `stockade_dependencies` checks what is linked into the program.
             "stockade-api",
+            "stockade-audit",
             "stockade-bundle",
             "stockade-client",
             "stockade-core",
@@ -118,6 +121,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-host",
         &[
             "stockade-api",
+            "stockade-audit",
             "stockade-bundle",
             "stockade-cli",
             "stockade-client",

@@ -313,6 +313,22 @@ Example:
 pub const KEYS_REVOKE: &str = "\
 Example:
   stockade keys revoke key-0123456789ab";
+pub const AUDIT: &str = "\
+Examples:
+  stockade audit ls
+  stockade audit verify
+  stockade audit export --format ocsf";
+pub const AUDIT_LS: &str = "\
+Examples:
+  stockade audit ls
+  stockade audit ls --refused --json";
+pub const AUDIT_VERIFY: &str = "\
+Example:
+  stockade audit verify --json";
+pub const AUDIT_EXPORT: &str = "\
+Examples:
+  stockade audit export
+  stockade audit export --format json";
 pub const LOGIN: &str = "\
 Examples:
   stockade login https://box.example:8443
@@ -403,6 +419,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "explain",
             "serve",
             "keys",
+            "audit",
             "login",
             "logout",
             "completions",

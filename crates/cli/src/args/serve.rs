@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use stockade_core::parse_duration;
+use clap::{Args, Subcommand, ValueEnum};
+use stockade_core::{parse_bytes, parse_duration};
 
 use super::examples;
 use super::sandbox::ServerMode;
@@ -43,6 +43,16 @@ pub struct Serve {
     /// Listen on an address that other hosts reach before there is an API key
     #[arg(long)]
     pub allow_no_keys: bool,
+    /// How many requests each API key may send in a minute [default: 60000]
+    #[arg(long, value_name = "N")]
+    pub requests_per_minute: Option<u32>,
+    /// How many bytes the requests and responses of each API key may have in a minute; no limit when
+    /// absent
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub bytes_per_minute: Option<u64>,
+    /// Write a line for each request to the standard error, in this form
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log: Option<LogFormat>,
     /// Maximum number of sandboxes of an owner [default: 1000]
     #[arg(long, value_name = "NUMBER")]
     pub max_sandboxes: Option<u32>,
@@ -56,6 +66,15 @@ pub struct Serve {
     /// [default: all]
     #[arg(long, value_name = "DIR:DIR")]
     pub host_paths: Option<OsString>,
+}
+
+/// The form of the lines of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object per line
+    Json,
 }
 
 #[derive(Debug, Args)]

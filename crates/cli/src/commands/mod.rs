@@ -1,6 +1,7 @@
 //! One file for each command: its output and its exit codes.
 
 mod apply;
+mod audit;
 mod base;
 mod branch;
 mod bundles;
@@ -96,6 +97,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Image(arguments) => image::run(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Keys(arguments) => keys::run(arguments),
+        Command::Audit(arguments) => audit::run(&arguments),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout(arguments) => login::logout(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),

@@ -15,8 +15,8 @@ use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use stockade_api::{Caller, Problem, Sandboxes, Workflows};
-use stockade_core::{Code, OwnerId};
+use stockade_api::{Caller, Origin, Problem, Sandboxes, Workflows};
+use stockade_core::{Code, Door, OwnerId};
 
 use crate::args::sandbox::ServerMode;
 use crate::data_dir::data_path;
@@ -68,8 +68,10 @@ impl Remote {
     /// The operations with this user as the caller.
     #[must_use]
     pub fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
-        let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
-        Self { sandboxes, workflows, caller: Caller::new(owner).with_admin() }
+        let uid = rustix::process::geteuid().as_raw();
+        let origin = Origin { door: Door::Command, uid: Some(uid), ..Origin::default() };
+        let caller = Caller::new(OwnerId::from_uid(uid)).with_admin().from_origin(origin);
+        Self { sandboxes, workflows, caller }
     }
 
     /// The caller, for an operation that only reads.

@@ -21,6 +21,7 @@ use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_review::{Bundles, CurrentProject, Differences};
 
+use crate::audit::Recording;
 use crate::problem::{caused, short_id};
 use crate::remote::Connection;
 use crate::remote::chosen::chosen;
@@ -240,10 +241,17 @@ impl Review {
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
         match self.server() {
             Err(files) => {
-                let mut progress = Progress::new();
-                let applied = files.apply_at_once(&request, &mut |step| progress.observe(step));
-                progress.finish();
-                applied
+                let details = vec![
+                    ("id", request.id.as_str().into()),
+                    ("paths", request.paths.iter().map(text::path).collect::<Vec<_>>().into()),
+                    ("allowExecuted", request.allow_executed.into()),
+                ];
+                Recording::around(files.data(), "apply", false, details, || {
+                    let mut progress = Progress::new();
+                    let applied = files.apply_at_once(&request, &mut |step| progress.observe(step));
+                    progress.finish();
+                    applied
+                })
             }
             Ok(server) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
@@ -254,7 +262,12 @@ impl Review {
     /// Deletes a bundle.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
         match self.server() {
-            Err(files) => files.reject_at_once(&request.id),
+            Err(files) => {
+                let details = vec![("id", request.id.as_str().into())];
+                Recording::around(files.data(), "reject", true, details, || {
+                    files.reject_at_once(&request.id)
+                })
+            }
             Ok(server) => server.call(async |remote| {
                 remote.sandboxes.reject_bundle(&remote.idempotent(), request).await
             }),

@@ -12,9 +12,12 @@ mod probe;
 mod report;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use serde_json::Value;
+use stockade_audit::redact;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
@@ -32,6 +35,7 @@ pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::{Run, View};
+use crate::audit::Recording;
 use crate::base;
 use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
@@ -47,6 +51,18 @@ const SIGBUS: i32 = 7;
 
 /// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
+    let mut recording = None;
+    let done = run_recorded(arguments, &mut recording);
+    match (recording, &done) {
+        (Some(recording), Ok(report)) => recording.end(report.audit_details(), None),
+        (Some(recording), Err(problem)) => recording.end(Vec::new(), Some(problem)),
+        (None, Err(problem)) => Recording::refused("run", command_detail(arguments), problem),
+        (None, Ok(_)) => {}
+    }
+    done
+}
+
+fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Report, Problem> {
     let start_time = Instant::now();
     let started = view::coarse_now();
     let signals = Signals::block().map_err(|e| caused(Code::LaunchFailed, &e))?;
@@ -91,6 +107,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         container.apply_to_run(arguments.to_mut(), &project)?;
     }
     let arguments = arguments.as_ref();
+    *recording = Some(Recording::start(&data, "run", false, audit_details(&project, arguments))?);
     let identity = identity()?;
     registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
@@ -173,6 +190,30 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         _teardown: ended.teardown,
         duration: start_time.elapsed(),
     })
+}
+
+/// What an audit record says about a run.
+fn audit_details(project: &Project, arguments: &Run) -> Vec<(&'static str, Value)> {
+    let text = |list: &[OsString]| {
+        list.iter().map(|item| item.to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let secrets = arguments.secrets.secret.iter().map(ToString::to_string);
+    let hosts = arguments.sandbox.allow.iter().map(ToString::to_string);
+    let lists: [(_, Vec<String>); 3] = [
+        ("allow", hosts.collect()),
+        ("secrets", secrets.collect()),
+        ("mounts", text(&arguments.sandbox.mount)),
+    ];
+    let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    let mut details = command_detail(arguments);
+    details.push(("project", project.root.to_string_lossy().into()));
+    details.extend(lists.map(|(name, list)| (name, Value::from(list))));
+    details
+}
+
+fn command_detail(arguments: &Run) -> Vec<(&'static str, Value)> {
+    let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
+    vec![("command", redact::command(words.iter().map(AsRef::as_ref)).into())]
 }
 
 /// The request of a run: an ordinary sandbox, with the project as its workspace.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use stockade_core::network::binding::Binding;
 use stockade_core::network::{DeniedConnections, Policy, WantedHosts};
 use stockade_core::{Ending, Isolation};
@@ -39,4 +40,26 @@ pub(crate) struct Report {
     /// The teardown of the jail; its completion is awaited after everything was printed.
     pub(crate) _teardown: Teardown,
     pub(crate) duration: Duration,
+}
+
+impl Report {
+    /// What the audit record of the end says.
+    pub(crate) fn audit_details(&self) -> Vec<(&'static str, Value)> {
+        let mut details =
+            vec![("exitCode", self.exit_code.into()), ("ending", json!(self.ending.kind()))];
+        let refused: usize =
+            self.network.as_ref().map_or(0, |(_, _, denied)| denied.connections().len());
+        if refused > 0 {
+            details.push(("deniedConnections", refused.into()));
+        }
+        details.extend(match &self.conclusion {
+            Conclusion::Nothing => None,
+            Conclusion::Stored(bundle) | Conclusion::NotApplied(bundle, _) => {
+                Some(("bundle", bundle.id().into()))
+            }
+            Conclusion::Applied { id, .. } => Some(("appliedBundle", id.as_str().into())),
+            Conclusion::ViewKept(view, _) => Some(("view", view.to_string_lossy().into())),
+        });
+        details
+    }
 }

@@ -10,8 +10,8 @@ mod token;
 
 use std::fmt::Debug;
 
-use stockade_api::Caller;
-use stockade_core::OwnerId;
+use stockade_api::{Caller, Origin};
+use stockade_core::{Door, OwnerId};
 
 pub(crate) use link::is_link;
 pub use principal::{HttpAuth, TcpPeer};
@@ -82,7 +82,10 @@ impl Authenticate for SingleUser {
         match connection.peer {
             None => Err(AuthError::Anonymous),
             Some(Peer { uid }) if uid != self.uid => Err(AuthError::User { uid }),
-            Some(_) => Ok(Caller::new(self.owner.clone()).with_admin()),
+            Some(Peer { uid }) => {
+                let origin = Origin { door: Door::Socket, uid: Some(uid), ..Origin::default() };
+                Ok(Caller::new(self.owner.clone()).with_admin().from_origin(origin))
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use stockade_api::{Caller, KeyDirectory, Problem};
-use stockade_core::Code;
+use stockade_core::{Code, Door};
 use tokio::sync::OnceCell;
 
 use super::{AuthError, Authenticate as _, Connection, Peer, SingleUser};
@@ -58,6 +58,17 @@ pub(crate) struct Principal {
     pub(crate) key: Option<String>,
 }
 
+impl Principal {
+    /// The same principal, whose request came over this connection.
+    pub(super) fn from_peer(mut self, peer: &TcpPeer) -> Self {
+        let origin = &mut self.caller.origin;
+        origin.door = Door::Http;
+        origin.address = Some(peer.address.to_string());
+        origin.key_id.clone_from(&self.key);
+        self
+    }
+}
+
 /// Authenticates requests over TCP.
 #[derive(Debug)]
 pub struct HttpAuth {
@@ -82,14 +93,15 @@ impl HttpAuth {
         headers: &HeaderMap,
         peer: &TcpPeer,
     ) -> Result<Principal, Problem> {
-        match key_of(headers)? {
+        let principal = match key_of(headers)? {
             Some(key) => {
                 let key = self.keys.find_key(&key).await?.ok_or_else(invalid_key)?;
-                Ok(from_key(key))
+                from_key(key)
             }
-            None if self.keys.has_keys().await? => Err(missing_key()),
-            None => self.user(peer).await,
-        }
+            None if self.keys.has_keys().await? => return Err(missing_key()),
+            None => self.user(peer).await?,
+        };
+        Ok(principal.from_peer(peer))
     }
 
     /// The principal of the key with this id, if it may still be used.
@@ -101,7 +113,10 @@ impl HttpAuth {
     /// The user of the server, if the connection is from a process of that user.
     pub(super) async fn user(&self, peer: &TcpPeer) -> Result<Principal, Problem> {
         match self.user.caller(&peer.describe().await) {
-            Ok(caller) => Ok(Principal { caller: caller.from_elsewhere(), key: None }),
+            Ok(caller) => {
+                let principal = Principal { caller: caller.from_elsewhere(), key: None };
+                Ok(principal.from_peer(peer))
+            }
             Err(AuthError::Anonymous) => Err(missing_key().because(
                 "there is none yet, and without one only a program of the server's user on its \
                  machine is served, and none that acts for a sandbox",

@@ -24,7 +24,7 @@ use stockade_api::{Caller, Sandboxes, Workflows};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-pub use over_tcp::routes_over_tcp;
+pub(crate) use over_tcp::api;
 
 use crate::auth::{Authenticate, Connection, Peer};
 

@@ -2,9 +2,6 @@
 //! `stockade --server URL`. The caller of each request is determined by its API key, as for every other
 //! dialect there, and is one from elsewhere: the service refuses it what names something of this machine.
 
-use std::sync::Arc;
-
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::{self, Next};
@@ -15,28 +12,37 @@ use stockade_core::Code;
 
 use super::response::Failure;
 use super::{Operations, routes};
-use crate::auth::{HttpAuth, TcpPeer};
+use crate::admission::{Admission, Terms};
+use crate::auth::Principal;
+use crate::openapi::Api;
 
-/// The paths of the dialect, for callers with an API key.
-pub fn routes_over_tcp(operations: Operations, auth: Arc<HttpAuth>) -> Router {
-    routes::all(operations).layer(middleware::from_fn_with_state(auth, admit))
+/// How requests are admitted.
+const TERMS: Terms =
+    Terms { is_relayed: false, refuse: |problem| Failure(problem).into_response() };
+
+/// The paths of the dialect, for callers with an API key; without operations only for the document.
+pub(crate) fn api(served: Option<(Operations, Admission)>) -> Api {
+    let (operations, admission) = served.unzip();
+    let api = routes::api().with_state(operations);
+    api.layered(admission.as_ref(), |router, admission| {
+        router.layer(middleware::from_fn_with_state(admission, admit))
+    })
 }
 
 /// Determines the caller of a request, and refuses one that no client of this version has sent.
-async fn admit(State(auth): State<Arc<HttpAuth>>, request: Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
+async fn admit(State(admission): State<Admission>, request: Request, next: Next) -> Response {
     let admitted = async {
-        let peer = parts.extensions.get::<Arc<TcpPeer>>().map(Arc::clone).ok_or_else(|| {
-            Problem::new(Code::Unauthenticated, "the connection of the request is unknown")
-        })?;
-        let principal = auth.principal(&parts.headers, &peer).await?;
-        check(&parts.method, &parts.headers)?;
-        Ok::<_, Problem>(principal.caller)
+        let principal = admission.principal(&request).await?;
+        check(request.method(), request.headers())?;
+        Ok::<_, Problem>(principal)
     };
     match admitted.await {
-        Ok(caller) => {
-            parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
+        Ok(principal) => {
+            let serve = |principal: Principal, mut request: Request| {
+                request.extensions_mut().insert(principal.caller);
+                next.run(request)
+            };
+            admission.admit(principal, request, TERMS, serve).await
         }
         Err(problem) => Failure(problem).into_response(),
     }

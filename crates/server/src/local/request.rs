@@ -39,11 +39,9 @@ impl FromRequestParts<Operations> for RequestCaller {
             Failure(Problem::new(Code::AccessDenied, message))
         })?;
         Ok(Self(Caller {
-            owner: caller.owner.clone(),
             idempotency_key: text(KEY_HEADER)?,
             execution_id: execution.map_err(invalid)?,
-            admin: caller.admin,
-            remote: caller.remote,
+            ..caller.clone()
         }))
     }
 }

@@ -5,7 +5,6 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -21,15 +20,17 @@ use super::Operations;
 use super::request::{RequestCaller, header_value, parse};
 use super::response::{Failure, content, json_lines};
 use super::session;
+use crate::openapi::{Api, Security, get, post};
 
 /// The largest request of a plain operation, in bytes.
 const REQUEST_BYTES: usize = 64 << 20;
 
 /// Every path of the dialect.
-pub(super) fn all(operations: Operations) -> Router {
-    Router::new()
+pub(super) fn api() -> Api<Operations> {
+    let call_path = format!("{CALL}{{operation}}");
+    Api::new(Security::Key)
         .route(HEALTH, get(health))
-        .route(&format!("{CALL}{{operation}}"), post(call))
+        .route(&call_path, post(call))
         .route(OUTPUT, post(output))
         .route(EVENTS, post(events))
         .route(DIFF, post(diff))
@@ -43,8 +44,12 @@ pub(super) fn all(operations: Operations) -> Router {
         .route(HTTP_STREAM, post(http_stream))
         .route(WEB_SOCKET, post(session::web_socket))
         .fallback(unknown)
-        .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .with_state(operations)
+        .map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+}
+
+/// The routes for a socket, whose callers the kernel identifies.
+pub(super) fn all(operations: Operations) -> Router {
+    api().with_state(Some(operations)).into_parts().0
 }
 
 async fn health(State(shared): State<Operations>) -> axum::Json<Value> {

@@ -13,17 +13,21 @@ use axum::response::{IntoResponse as _, Response};
 use rmcp::transport::streamable_http_server::session::SessionManager as _;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use stockade_core::{Code, OwnerId, Problem};
+use stockade_core::{Code, Door, OwnerId, Problem};
 use tokio::sync::watch;
 
 use super::Offer;
 use super::handler::{Callers, Handler, OwnerStates};
-use crate::auth::{HttpAuth, TcpPeer};
+use crate::admission::{Admission, Terms};
+use crate::auth::Principal;
 use crate::failure::Failure;
-use crate::tcp::{AllowedHosts, guard};
+use crate::openapi::{self, Api, Security};
 
 /// The path.
 const PATH: &str = "/mcp";
+/// Its methods, and its name in the document.
+const METHODS: [&str; 3] = ["get", "post", "delete"];
+const NAME: &str = "mcp.message";
 /// The header that names a session.
 const SESSION: &str = "mcp-session-id";
 /// The largest message of a client, in bytes.
@@ -37,21 +41,40 @@ const SESSIONS: usize = 64;
 /// How many sessions all owners may have together.
 const ALL_SESSIONS: usize = 1024;
 
+/// What the route serves: tools, for callers that are admitted, until a value becomes true.
+pub(crate) struct Served {
+    pub(crate) offer: Offer,
+    pub(crate) admission: Admission,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
 /// The state of the middleware.
 #[derive(Clone)]
 struct Guarded {
-    auth: Arc<HttpAuth>,
+    admission: Admission,
     manager: Arc<LocalSessionManager>,
     owners: Arc<Mutex<HashMap<String, OwnerId>>>,
 }
 
-/// The route, for the host names that may be served. Its streams end when `stop` becomes true.
-pub fn routes(
-    offer: Offer,
-    auth: Arc<HttpAuth>,
-    hosts: AllowedHosts,
-    mut stop: watch::Receiver<bool>,
-) -> Router {
+/// The route; without anything to serve only for the document. Its streams end with the server.
+pub(crate) fn api(served: Option<Served>) -> Api {
+    let api = Api::new(Security::Key);
+    match served {
+        Some(served) => {
+            let (service, guarded) = service(served);
+            let methods = openapi::service(&METHODS, service, NAME);
+            api.route(PATH, methods).layered(Some(&guarded), |router, guarded| {
+                router.layer(middleware::from_fn_with_state(guarded, authenticate))
+            })
+        }
+        None => api.route(PATH, openapi::service(&METHODS, Router::new(), NAME)),
+    }
+}
+
+type Mcp = StreamableHttpService<Handler, LocalSessionManager>;
+
+/// The protocol, and the guard before it.
+fn service(Served { offer, admission, mut stop }: Served) -> (Mcp, Guarded) {
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(IDLE);
     manager.session_config.completed_cache_ttl = RESUMABLE;
@@ -70,27 +93,30 @@ pub fn routes(
     let offer = Arc::new(offer);
     let handler = move || Ok(Handler::new(Arc::clone(&offer), Callers::OfRequests, states.clone()));
     let service = StreamableHttpService::new(handler, Arc::clone(&manager), config);
-    let guarded = Guarded { auth, manager, owners: Arc::default() };
-    Router::new()
-        .route_service(PATH, service)
-        .layer(middleware::from_fn_with_state(guarded, authenticate))
-        .layer(middleware::from_fn_with_state(hosts, guard))
+    (service, Guarded { admission, manager, owners: Arc::default() })
 }
 
 /// Determines the caller of a request, and checks that its session belongs to the same owner.
 async fn authenticate(State(guarded): State<Guarded>, request: Request, next: Next) -> Response {
-    match guarded.serve(request, next).await {
-        Ok(response) => response,
-        Err(failure) => failure.into_response(),
-    }
+    let principal = match guarded.admission.principal(&request).await {
+        Ok(principal) => principal,
+        Err(problem) => return Failure(problem).into_response(),
+    };
+    let serve = |mut principal: Principal, request: Request| async {
+        principal.caller.origin.door = Door::Mcp;
+        let served = guarded.serve(principal, request, next).await;
+        served.unwrap_or_else(Failure::into_response)
+    };
+    guarded.admission.admit(principal, request, Terms::OWN, serve).await
 }
 
 impl Guarded {
-    async fn serve(&self, mut request: Request, next: Next) -> Result<Response, Failure> {
-        let peer = request.extensions().get::<Arc<TcpPeer>>().cloned().ok_or_else(|| {
-            Problem::new(Code::Unauthenticated, "the connection of the request is unknown")
-        })?;
-        let principal = self.auth.principal(request.headers(), &peer).await?;
+    async fn serve(
+        &self,
+        principal: Principal,
+        mut request: Request,
+        next: Next,
+    ) -> Result<Response, Failure> {
         let owner = principal.caller.owner.clone();
         request.extensions_mut().insert(principal);
         let session = {

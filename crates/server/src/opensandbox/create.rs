@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{
@@ -32,7 +33,7 @@ const HOST: &str = "host";
 const KEEP_ALIVE: [&[&str]; 2] = [&["tail", "-f", "/dev/null"], &["sleep", "infinity"]];
 
 /// The request for a sandbox.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Request {
     #[serde(default)]
@@ -72,7 +73,7 @@ pub(super) struct Request {
     extensions: Option<BTreeMap<String, Value>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Image {
     uri: String,
@@ -80,14 +81,14 @@ struct Image {
     auth: Option<Value>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Platform {
     os: String,
     arch: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CredentialProxy {
     #[serde(default)]

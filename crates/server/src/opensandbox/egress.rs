@@ -2,8 +2,8 @@
 //! OpenSandbox.
 
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{ChangeNetwork, Network, Sandbox};
@@ -11,12 +11,13 @@ use stockade_core::access::Effect;
 use stockade_core::network::{self, AllowedHost, Target, is_host_loopback};
 
 use super::request::JsonBody;
-use super::target::{self, PortState};
+use super::target::{self, EGRESS_TOKEN, PortState};
 use super::unavailable;
 use crate::failure::{Failure, invalid, unsupported};
+use crate::openapi::{Api, Security, get};
 
 /// A network policy.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Policy {
     #[serde(default)]
@@ -25,14 +26,14 @@ pub(super) struct Policy {
     egress: Option<Vec<Rule>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Action {
     Allow,
     Deny,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     action: Action,
@@ -77,9 +78,16 @@ pub(super) fn network(policy: Policy) -> Result<Network, Failure> {
 }
 
 /// The paths of the interface.
-pub(super) fn routes() -> Router<PortState> {
-    Router::new()
-        .route("/policy", get(show).patch(change).delete(remove))
+pub(super) fn routes() -> Api<PortState> {
+    Api::new(Security::Token(EGRESS_TOKEN))
+        .route(
+            "/policy",
+            get(show)
+                .patch(change)
+                .body::<Vec<Rule>>(&json!([{ "action": "allow", "target": "example.com" }]))
+                .delete(remove)
+                .body::<Vec<String>>(&json!(["example.com"])),
+        )
         .route("/health", get(health))
         .merge(unavailable::egress())
         .fallback(unavailable::unknown)

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_api::{ById, Caller, Problem, Renew};
 use stockade_core::{Code, Time};
@@ -62,9 +63,10 @@ pub(super) async fn resume(
 }
 
 /// A new time at which a sandbox expires.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Expiration {
+    #[schemars(with = "String")]
     expires_at: Time,
 }
 

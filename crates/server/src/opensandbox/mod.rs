@@ -28,14 +28,14 @@ mod target;
 mod unavailable;
 mod volumes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, FromRequestParts as _, Request, State};
-use axum::http::HeaderValue;
-use axum::middleware::{self, Next};
+use axum::Json;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header;
+use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{any, get, patch, post};
-use axum::{Json, Router};
 use serde_json::{Value, json};
 use stockade_api::{PortAccess, Problem, Sandboxes};
 use stockade_core::Code;
@@ -43,16 +43,17 @@ use stockade_core::Code;
 use proxy::OwnPorts;
 pub use status::Status;
 
-use crate::auth::{HttpAuth, TcpPeer};
-use crate::failure::{self, Failure};
-use crate::tcp::{AllowedHosts, guard};
+use target::{EGRESS_PORT, EXECD_PORT, PORT_TOKEN};
+
+use crate::admission::{Admission, authenticate};
+use crate::auth::{HttpAuth, Principal, TcpPeer};
+use crate::failure::{Failure, unknown, wrong_method};
+use crate::metrics::MEDIA_TYPE;
+use crate::observe::Watch;
+use crate::openapi::{Api, Security, any, get, patch, post};
 
 /// The largest JSON of a request, in bytes.
 const REQUEST_BYTES: usize = 16 << 20;
-/// The header with which clients and the server name a request in messages.
-const REQUEST_ID: &str = "x-request-id";
-/// The longest name of a request that is repeated in its response.
-const REQUEST_ID_BYTES: usize = 128;
 
 /// The shared state of all routes.
 #[derive(Debug, Clone)]
@@ -61,59 +62,127 @@ struct App {
     auth: Arc<HttpAuth>,
     ports: Arc<dyn PortAccess>,
     own_ports: OwnPorts,
+    watch: Watch,
 }
 
-/// Every path of the dialect, and `own`, the paths of Stockade's own one, for the host names that may be
-/// served.
-pub fn routes(
-    sandboxes: Arc<dyn Sandboxes>,
-    ports: Arc<dyn PortAccess>,
-    auth: Arc<HttpAuth>,
-    hosts: AllowedHosts,
-    own: Router,
-) -> Router {
-    let own_ports = OwnPorts::new(&sandboxes);
-    let app = App { sandboxes, auth, ports, own_ports };
-    let lifecycle = Router::new()
-        .route("/sandboxes", post(create::create).get(sandboxes::list))
+/// What the dialect serves.
+pub(crate) struct Served {
+    pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub(crate) ports: Arc<dyn PortAccess>,
+    pub(crate) auth: Arc<HttpAuth>,
+    pub(crate) watch: Watch,
+}
+
+/// Every path of the dialect; without anything to serve only for the document.
+pub(crate) fn api(served: Option<Served>) -> Api {
+    let app = served.map(|Served { sandboxes, ports, auth, watch }| {
+        let own_ports = OwnPorts::new(&sandboxes);
+        App { sandboxes, auth, ports, own_ports, watch }
+    });
+    let admission = app.as_ref().map(|app| Admission::new(app.auth.clone(), app.watch.clone()));
+    let authenticated = |api: Api<App>| {
+        api.layered(admission.as_ref(), |router, admission| {
+            router.layer(middleware::from_fn_with_state(admission, authenticate))
+        })
+    };
+    let lifecycle = authenticated(lifecycle_routes());
+    let metrics = authenticated(Api::new(Security::Admin).route("/metrics", get(metrics)));
+    // These requests have an access token, which `proxy` checks.
+    let ports = Api::new(Security::Token(PORT_TOKEN))
+        .route("/sandboxes/{id}/proxy/{port}", any(proxy::serve))
+        .route("/sandboxes/{id}/proxy/{port}/", any(proxy::serve))
+        .route("/sandboxes/{id}/proxy/{port}/{*path}", any(proxy::serve));
+    let execd = execd::routes(None).into_parts().1;
+    let egress = egress::routes().into_parts().1;
+    Api::new(Security::None)
+        .route("/health", get(health))
+        .route("/version", get(version))
+        .merge(metrics)
+        .nest("/v1", ports.merge(lifecycle))
+        .list(&format!("/v1/sandboxes/{{id}}/proxy/{EXECD_PORT}"), execd)
+        .list(&format!("/v1/sandboxes/{{id}}/proxy/{EGRESS_PORT}"), egress)
+        .map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+        .with_state(app)
+}
+
+/// The routes of the lifecycle interface.
+fn lifecycle_routes() -> Api<App> {
+    let rules = json!([{ "action": "allow", "target": "example.com" }]);
+    Api::new(Security::Key)
+        .route(
+            "/sandboxes",
+            post(create::create)
+                .body::<create::Request>(&json!({
+                    "image": { "uri": "host" }, "timeout": 600, "entrypoint": []
+                }))
+                .get(sandboxes::list)
+                .query(&["state", "metadata", "page", "pageSize"]),
+        )
         .route("/sandboxes/{id}", get(sandboxes::get).delete(sandboxes::delete))
         .route("/sandboxes/{id}/pause", post(lifecycle::pause))
         .route("/sandboxes/{id}/resume", post(lifecycle::resume))
-        .route("/sandboxes/{id}/renew-expiration", post(lifecycle::renew))
-        .route("/sandboxes/{id}/metadata", patch(sandboxes::change_metadata))
+        .route(
+            "/sandboxes/{id}/renew-expiration",
+            post(lifecycle::renew).body::<lifecycle::Expiration>(
+                &json!({ "expiresAt": "2099-01-01T00:00:00+00:00" }),
+            ),
+        )
+        .route(
+            "/sandboxes/{id}/metadata",
+            patch(sandboxes::change_metadata)
+                .body::<BTreeMap<String, Option<String>>>(&json!({ "a": "b" })),
+        )
         .route(
             "/sandboxes/{id}/networkpolicy",
-            get(policy::show).put(policy::replace).patch(policy::change).delete(policy::remove),
+            get(policy::show)
+                .put(policy::replace)
+                .body::<egress::Policy>(&json!({ "egress": rules }))
+                .patch(policy::change)
+                .body::<Vec<egress::Rule>>(&rules)
+                .delete(policy::remove)
+                .body::<Vec<String>>(&json!(["example.com"])),
         )
-        .route("/sandboxes/{id}/endpoints/{port}", get(endpoints::get))
-        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
-        .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs))
-        .route("/sandboxes/{id}/diagnostics/events", get(diagnostics::events))
+        .route(
+            "/sandboxes/{id}/endpoints/{port}",
+            get(endpoints::get).query(&["use_server_proxy", "expires"]),
+        )
+        .route(
+            "/sandboxes/{id}/snapshots",
+            post(snapshots::create).body::<snapshots::Request>(&json!({})),
+        )
+        .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs).query(&["scope", "tail"]))
+        .route(
+            "/sandboxes/{id}/diagnostics/events",
+            get(diagnostics::events).query(&["scope", "limit"]),
+        )
         .route("/sandboxes/{id}/diagnostics/inspect", get(diagnostics::inspect))
-        .route("/sandboxes/{id}/diagnostics/summary", get(diagnostics::summary))
-        .route("/snapshots", get(snapshots::list))
+        .route(
+            "/sandboxes/{id}/diagnostics/summary",
+            get(diagnostics::summary).query(&["tail", "event_limit"]),
+        )
+        .route(
+            "/snapshots",
+            get(snapshots::list).query(&["sandboxId", "name", "state", "page", "pageSize"]),
+        )
         .route("/snapshots/{id}", get(snapshots::get).delete(snapshots::delete))
         .route("/metrics/events", post(sandboxes::record_event))
         .merge(unavailable::lifecycle())
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(app.clone(), authenticate));
-    // These requests have an access token, which `proxy` checks.
-    let ports = Router::new()
-        .route("/sandboxes/{id}/proxy/{port}", any(proxy::serve))
-        .route("/sandboxes/{id}/proxy/{port}/", any(proxy::serve))
-        .route("/sandboxes/{id}/proxy/{port}/{*path}", any(proxy::serve));
-    Router::new()
-        .route("/health", get(health))
-        .route("/version", get(version))
-        .nest("/v1", ports.merge(lifecycle))
-        .nest_service(stockade_api::wire::TCP_PREFIX, own)
-        .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .layer(middleware::from_fn_with_state(hosts, guard))
-        .layer(middleware::from_fn(name_request))
-        .with_state(app)
+}
+
+/// The metrics of the listener. They name no sandbox, but show what all clients do.
+async fn metrics(State(app): State<App>, principal: Principal) -> Result<Response, Failure> {
+    if !principal.caller.admin {
+        let problem = Problem::new(Code::Forbidden, "only an admin may read the metrics")
+            .because("the API key of the request has no admin scope")
+            .remedied_by("stockade keys create --admin");
+        return Err(problem.into());
+    }
+    let counts = sandboxes::count(&app, &principal.caller).await?;
+    let text = app.watch.metrics.text(&counts);
+    let text = text.map_err(|error| Problem::caused(Code::Io, &error))?;
+    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response())
 }
 
 async fn health() -> Json<Value> {
@@ -122,43 +191,4 @@ async fn health() -> Json<Value> {
 
 async fn version() -> Json<Value> {
     Json(json!({ "name": "stockade", "version": env!("CARGO_PKG_VERSION") }))
-}
-
-async fn unknown(request: Request) -> Failure {
-    let message = format!("there is no path {}", request.uri().path());
-    Failure(Problem::new(Code::NotFound, message))
-}
-
-async fn wrong_method(request: Request) -> Response {
-    let message = format!("the path {} has no method {}", request.uri().path(), request.method());
-    failure::method_not_allowed(Problem::new(Code::InvalidInput, message))
-}
-
-/// Determines the caller of a request to the lifecycle interface.
-async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let principal = async {
-        let peer = request::Peer::from_request_parts(&mut parts, &app).await?;
-        app.auth.principal(&parts.headers, &peer.0).await.map_err(Failure)
-    };
-    match principal.await {
-        Ok(principal) => {
-            parts.extensions.insert(principal);
-            next.run(Request::from_parts(parts, body)).await
-        }
-        Err(failure) => failure.into_response(),
-    }
-}
-
-/// Gives each response the name of its request, which clients show in their messages.
-async fn name_request(request: Request, next: Next) -> Response {
-    let sent = request.headers().get(REQUEST_ID).filter(|id| id.len() <= REQUEST_ID_BYTES);
-    let id = sent
-        .cloned()
-        .or_else(|| HeaderValue::try_from(uuid::Uuid::now_v7().simple().to_string()).ok());
-    let mut response = next.run(request).await;
-    if let Some(id) = id {
-        response.headers_mut().insert(REQUEST_ID, id);
-    }
-    response
 }

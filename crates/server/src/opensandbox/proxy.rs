@@ -20,6 +20,7 @@ use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
 use super::{App, REQUEST_BYTES, egress, execd, extensions};
+use crate::admission::{Terms, admit};
 use crate::auth::{Principal, TcpPeer, invalid_token, is_link};
 use crate::failure::{Failure, invalid};
 use crate::relay::{Form, relay};
@@ -39,8 +40,8 @@ impl OwnPorts {
         let clients = Clients::default();
         let state = || PortState { sandboxes: Arc::clone(sandboxes), clients: clients.clone() };
         Self {
-            execd: limited(execd::routes(&state())).with_state(state()),
-            egress: limited(egress::routes()).with_state(state()),
+            execd: limited(execd::routes(Some(&state())).into_parts().0).with_state(state()),
+            egress: limited(egress::routes().into_parts().0).with_state(state()),
         }
     }
 }
@@ -63,33 +64,52 @@ async fn serve_port(
     app: App,
     Peer(peer): Peer,
     path: &HashMap<String, String>,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, Failure> {
     let part = |name: &str| path.get(name).map_or("", String::as_str);
     let id = sandbox_id(part("id")).map_err(|_| Failure(invalid_token()))?;
     let Opened { principal, sandbox, port } =
         open(&app, &peer, request.headers(), &id, part("port")).await?;
-    let mut caller = principal.caller;
+    let is_relayed = !matches!(port, EXECD_PORT | EGRESS_PORT);
+    let terms = if is_relayed { Terms::RELAYED } else { Terms::OWN };
+    let watch = app.watch.clone();
+    let form = Form::Path(format!("/v1/sandboxes/{id}/proxy/{}", part("port")));
+    let serve = |principal: Principal, request: Request| async {
+        let target =
+            Target { caller: principal.caller, sandbox: Arc::new(sandbox), identity: None };
+        let answered = answer(&app, target, port, form, request).await;
+        answered.unwrap_or_else(Failure::into_response)
+    };
+    Ok(admit(&watch, principal, request, terms, serve).await)
+}
+
+/// Passes a request on to the interface of a port, or to the port.
+async fn answer(
+    app: &App,
+    mut target: Target,
+    port: u16,
+    form: Form,
+    mut request: Request,
+) -> Result<Response, Failure> {
     let skips = request.headers().get(RENEWAL).is_some_and(|value| value == "skip");
-    if !skips && let Some(seconds) = extensions::renewal(&sandbox, now()) {
-        let renew = Renew { id: id.clone(), ttl_seconds: Some(seconds), shorten: false };
-        app.sandboxes.renew(&caller, renew).await?;
+    if !skips && let Some(seconds) = extensions::renewal(&target.sandbox, now()) {
+        let id = target.sandbox.id.clone();
+        let renew = Renew { id, ttl_seconds: Some(seconds), shorten: false };
+        app.sandboxes.renew(&target.caller, renew).await?;
     }
     *request.uri_mut() = inner_uri(request.uri())?;
     // Other requests may be several operations, which cannot have the same key.
     if port == EXECD_PORT && request.uri().path() == "/command" {
         let key = request.headers().get(stockade_api::wire::KEY_HEADER);
-        caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
+        target.caller.idempotency_key = key.and_then(|key| key.to_str().ok()).map(str::to_owned);
     }
-    let target = Target { caller, sandbox: Arc::new(sandbox), identity: None };
     let routes = match port {
-        EXECD_PORT => app.own_ports.execd,
-        EGRESS_PORT => app.own_ports.egress,
+        EXECD_PORT => &app.own_ports.execd,
+        EGRESS_PORT => &app.own_ports.egress,
         _ => {
             let port = app.ports.check_port(&target.sandbox, Some(port))?;
             let sandbox = Arc::unwrap_or_clone(target.sandbox);
             let grant = PortGrant { caller: target.caller, sandbox, port };
-            let form = Form::Path(format!("/v1/sandboxes/{id}/proxy/{}", part("port")));
             return relay(&*app.sandboxes, &app.ports, grant, &form, request).await;
         }
     };
@@ -100,7 +120,7 @@ async fn serve_port(
     parts.extensions.insert(target);
     // For a WebSocket.
     parts.extensions.extend(upgrade.map(in_extensions).unwrap_or_default());
-    match routes.oneshot(Request::from_parts(parts, body)).await {
+    match routes.clone().oneshot(Request::from_parts(parts, body)).await {
         Ok(response) => Ok(response),
         Err(never) => match never {},
     }

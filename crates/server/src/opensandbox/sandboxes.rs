@@ -196,6 +196,27 @@ pub(super) async fn list(
     Page::of(&query, &found, SandboxBody::new).map(Json)
 }
 
+/// How many sandboxes the caller has in each state, without terminated ones.
+pub(super) async fn count(app: &App, caller: &Caller) -> Result<Vec<(String, u64)>, Failure> {
+    use stockade_core::State;
+    let states = State::ALL.iter().copied().filter(|state| *state != State::Terminated);
+    let mut request = ListSandboxes { states: states.collect(), ..ListSandboxes::default() };
+    let mut counts: Vec<_> = request.states.iter().map(|state| (*state, 0)).collect();
+    loop {
+        let SandboxList { sandboxes, more } = app.sandboxes.list(caller, request.clone()).await?;
+        for sandbox in &sandboxes {
+            let count = counts.iter_mut().find(|(state, _)| *state == sandbox.state);
+            if let Some((_, count)) = count {
+                *count += 1;
+            }
+        }
+        request.after = sandboxes.last().map(|sandbox| sandbox.id.clone());
+        if !more || request.after.is_none() {
+            return Ok(counts.into_iter().map(|(state, n)| (state.to_string(), n)).collect());
+        }
+    }
+}
+
 /// `PATCH /v1/sandboxes/{id}/metadata`.
 pub(super) async fn change_metadata(
     State(app): State<App>,

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_api::{Empty, Problem, Snapshot, TakeSnapshot};
 use stockade_core::{Code, SnapshotId, Time};
@@ -18,7 +19,7 @@ const STATES: [&str; 4] = ["Creating", "Deleting", "Ready", "Failed"];
 const READY: &str = "Ready";
 
 /// The request for a snapshot.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {
     #[serde(default)]

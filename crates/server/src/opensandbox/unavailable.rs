@@ -1,32 +1,32 @@
 //! The paths of OpenSandbox that are not available: each is refused with 501.
 
-use axum::Router;
 use axum::extract::Request;
-use axum::routing::any;
 use stockade_api::Problem;
 use stockade_core::Code;
 
 use super::App;
-use super::target::PortState;
+use super::target::{EGRESS_TOKEN, EXECD_TOKEN, PortState};
 use crate::failure::{Failure, unsupported};
+use crate::openapi::{Api, Security, any};
 
 /// The unavailable paths of the lifecycle interface.
-pub(super) fn lifecycle() -> Router<App> {
-    paths(&["/pools", "/pools/{name}", "/templates", "/templates/{id}"])
+pub(super) fn lifecycle() -> Api<App> {
+    paths(Security::Key, &["/pools", "/pools/{name}", "/templates", "/templates/{id}"])
 }
 
 /// The unavailable paths of the interface for commands and files.
-pub(super) fn execd() -> Router<PortState> {
-    paths(&["/code", "/code/{*path}"])
+pub(super) fn execd() -> Api<PortState> {
+    paths(Security::Token(EXECD_TOKEN), &["/code", "/code/{*path}"])
 }
 
 /// The unavailable paths of the interface for the network policy.
-pub(super) fn egress() -> Router<PortState> {
-    paths(&["/credential-vault", "/credential-vault/{*path}"])
+pub(super) fn egress() -> Api<PortState> {
+    paths(Security::Token(EGRESS_TOKEN), &["/credential-vault", "/credential-vault/{*path}"])
 }
 
-fn paths<S: Clone + Send + Sync + 'static>(paths: &[&str]) -> Router<S> {
-    paths.iter().fold(Router::new(), |router, path| router.route(path, any(refuse)))
+fn paths<S: Clone + Send + Sync + 'static>(security: Security, paths: &[&str]) -> Api<S> {
+    let add = |api: Api<S>, path: &&str| api.route(path, any(refuse).unavailable());
+    paths.iter().fold(Api::new(security), add)
 }
 
 async fn refuse(request: Request) -> Failure {

@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{CreateSandbox, VolumeMount};
@@ -12,7 +13,7 @@ use stockade_core::sandbox::HostMount;
 use crate::failure::{Failure, invalid, unsupported};
 
 /// A volume in a request.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Volume {
     /// Its name in messages.
@@ -30,14 +31,14 @@ pub(super) struct Volume {
     sub_path: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Host {
     path: String,
 }
 
 /// A named volume.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Claim {
     claim_name: String,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_core::{Code, Problem};
@@ -49,16 +49,44 @@ pub(crate) fn authority<'r>(uri: &Uri, headers: &'r HeaderMap) -> Result<&'r str
     Ok(host)
 }
 
+/// Serves a request whose end is where every server sees it (RFC 9112, section 6).
+pub(crate) async fn framed<F: Future<Output = Response>>(
+    request: Request,
+    serve: impl FnOnce(Request) -> F,
+) -> Response {
+    let headers = request.headers();
+    let is_coded = headers.contains_key(header::TRANSFER_ENCODING);
+    if is_coded && headers.contains_key(header::CONTENT_LENGTH) {
+        let message = "the request has both a content length and a transfer encoding";
+        return closing(Failure(Problem::new(Code::InvalidInput, message)).into_response());
+    }
+    let response = serve(request).await;
+    // hyper ignores a length after a coding, which a proxy in front could have read instead: then what
+    // follows the body must not be read as another request.
+    if is_coded && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return closing(response);
+    }
+    response
+}
+
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// The middleware that refuses such requests.
 pub(crate) async fn guard(
     State(hosts): State<AllowedHosts>,
     request: Request,
     next: Next,
 ) -> Response {
-    match check(&hosts, request.method(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => Failure(problem).into_response(),
-    }
+    let serve = |request: Request| async move {
+        match check(&hosts, request.method(), request.uri(), request.headers()) {
+            Ok(()) => next.run(request).await,
+            Err(problem) => Failure(problem).into_response(),
+        }
+    };
+    framed(request, serve).await
 }
 
 fn check(
@@ -128,6 +156,23 @@ mod tests {
         }
         let hosts = AllowedHosts::new(["Box.Example".to_owned()]);
         check(&hosts, &Method::GET, &Uri::from_static("/v1/sandboxes"), &headers).is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_request_has_one_length() {
+        let answer = async |pairs: &[(&str, &str)]| {
+            let request = pairs
+                .iter()
+                .fold(Request::builder(), |request, (name, value)| request.header(*name, *value));
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            framed(request, async |_| StatusCode::OK.into_response()).await
+        };
+        let (length, coding) = (("content-length", "5"), ("transfer-encoding", "chunked"));
+        let plain = answer(&[length]).await;
+        assert!(plain.status() == 200 && !plain.headers().contains_key("connection"));
+        let coded = answer(&[coding]).await;
+        assert!(coded.status() == 200 && coded.headers()["connection"] == "close");
+        assert_eq!(answer(&[length, coding]).await.status(), 400);
     }
 
     #[test]

@@ -4,9 +4,10 @@
 mod guard;
 mod tls;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,13 +16,14 @@ use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub use guard::AllowedHosts;
-pub(crate) use guard::{authority, guard, host_name};
+pub(crate) use guard::{authority, framed, guard, host_name};
 pub use tls::{Acceptor, Error as TlsError};
 
 use crate::auth::TcpPeer;
@@ -36,6 +38,10 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAD_BYTES: usize = 64 << 10;
 /// The most headers of a request.
 const HEADERS: usize = 128;
+/// How many connections one other host may have.
+const CONNECTIONS_PER_ADDRESS: usize = 1024;
+/// How long a peer may receive nothing of what was sent to it, in milliseconds.
+const STALLED_MS: u32 = 10 * 60 * 1000;
 /// The pause after a connection could not be accepted, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -89,6 +95,7 @@ pub async fn serve(
         routes: TowerToHyperService::new(routes),
         tls,
         connections,
+        addresses: Addresses::default(),
         slots: Arc::new(Semaphore::new(CONNECTIONS)),
         stop,
     });
@@ -103,8 +110,47 @@ struct Shared {
     routes: TowerToHyperService<Router>,
     tls: Option<Acceptor>,
     connections: Connections,
+    addresses: Addresses,
     slots: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
+}
+
+/// How many connections each other host has.
+#[derive(Debug, Clone, Default)]
+struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// Counts one connection of an address until it is dropped.
+#[derive(Debug)]
+struct AddressGuard(Addresses, Option<IpAddr>);
+
+impl Addresses {
+    /// Counts a connection; `None` if there are too many. Those of this host are not limited.
+    fn enter(&self, address: IpAddr) -> Option<AddressGuard> {
+        let address = address.to_canonical();
+        if address.is_loopback() {
+            return Some(AddressGuard(self.clone(), None));
+        }
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= CONNECTIONS_PER_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        Some(AddressGuard(self.clone(), Some(address)))
+    }
+}
+
+impl Drop for AddressGuard {
+    fn drop(&mut self) {
+        let Some(address) = self.1 else { return };
+        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&address);
+            }
+        }
+    }
 }
 
 async fn accept(socket: TcpListener, shared: Arc<Shared>) {
@@ -125,10 +171,12 @@ async fn accept(socket: TcpListener, shared: Arc<Shared>) {
             accepted = accepted => accepted,
             () = &mut stopped => return,
         };
+        // One above the limit is closed without a response.
+        let Some(address) = shared.addresses.enter(peer.ip()) else { continue };
         let guard = ConnectionGuard::new(&shared.connections);
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            let _slot = slot;
+            let _counted = (slot, address);
             connect(stream, peer, &shared, guard).await;
         });
     }
@@ -138,6 +186,10 @@ async fn connect(stream: TcpStream, peer: SocketAddr, shared: &Shared, guard: Co
     let Ok(own) = stream.local_addr() else { return };
     // Parts of a stream are small and must not wait for each other.
     let _ = stream.set_nodelay(true);
+    // A peer that reads nothing, or no longer exists, does not keep its connection. A kernel that does
+    // not support this keeps it.
+    let _ = sockopt::set_tcp_user_timeout(&stream, STALLED_MS);
+    let _ = sockopt::set_socket_keepalive(&stream, true);
     let peer = Arc::new(TcpPeer::new(peer, own));
     match &shared.tls {
         None => serve_connection(stream, peer, shared, guard).await,
@@ -177,4 +229,24 @@ where
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_host_has_a_limited_number_of_connections() {
+        let addresses = Addresses::default();
+        let one = IpAddr::from([192, 0, 2, 1]);
+        let mut guards: Vec<_> =
+            (0..CONNECTIONS_PER_ADDRESS).map(|_| addresses.enter(one).unwrap()).collect();
+        assert!(addresses.enter(one).is_none());
+        assert!(addresses.enter(IpAddr::from([192, 0, 2, 2])).is_some());
+        assert!(addresses.enter(IpAddr::from([127, 0, 0, 1])).is_some());
+        guards.pop();
+        assert!(addresses.enter(one).is_some());
+        drop(guards);
+        assert!(addresses.0.lock().unwrap().is_empty());
+    }
 }

@@ -23,7 +23,7 @@ pub(super) const PATHS: &str = "/auth/";
 /// Where a login starts.
 pub(super) const AUTHORIZE: &str = "/auth/authorize";
 /// Where the OpenID provider sends the browser.
-const CALLBACK: &str = "/auth/callback";
+pub(super) const CALLBACK: &str = "/auth/callback";
 /// How long a login may take.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
 /// How many logins may be in progress.

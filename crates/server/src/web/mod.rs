@@ -6,7 +6,7 @@ pub(crate) mod cookies;
 mod fetch;
 mod login;
 mod pages;
-mod playground;
+pub(crate) mod playground;
 mod ports;
 mod provider;
 mod reply;
@@ -16,17 +16,24 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use stockade_api::{PortAccess, PortName, PortSite, Problem, Sandboxes};
-use stockade_core::Code;
+use stockade_api::{CALLBACK_PATH, OPEN_PATH, PortAccess, PortName, PortSite, Problem, Sandboxes};
+use stockade_core::{Code, Door};
 use tower::ServiceExt as _;
 
-pub use playground::routes as playground_routes;
 pub use provider::{LoginOptions, OwnerClaim};
 
 use crate::auth::HttpAuth;
 use crate::failure::Failure;
-use crate::tcp::{authority, host_name};
+use crate::observe::{Watch, watched};
+use crate::openapi::{Operation, Security, Site};
+use crate::tcp::{authority, framed, host_name};
 use login::Logins;
+
+/// The routes of ports and logins in metrics.
+const PORT_ROUTE: &str = "the host name of a port";
+const LOGIN_ROUTE: &str = "/auth/{path}";
+/// The methods of a port in the document; it has any.
+const METHODS: [&str; 6] = ["get", "post", "put", "patch", "delete", "options"];
 
 /// The options of what browsers use.
 #[derive(Debug)]
@@ -51,6 +58,7 @@ pub(super) struct Shared {
     site: PortSite,
     public_origin: String,
     logins: Option<Logins>,
+    watch: Watch,
     /// What is served under the names of the server itself.
     main: Router,
 }
@@ -63,7 +71,8 @@ impl std::ops::Deref for Web {
     }
 }
 
-/// Adds the host names of ports, and logins, to what the server serves under its own names.
+/// Adds the host names of ports, and logins, to what the server serves under its own names. `watch` sees
+/// their requests, too.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] if the options of logins are invalid.
@@ -73,10 +82,11 @@ pub fn routes(
     sandboxes: Arc<dyn Sandboxes>,
     ports: Arc<dyn PortAccess>,
     auth: Arc<HttpAuth>,
+    watch: Watch,
 ) -> Result<Router, Problem> {
     let Options { site, public_origin, login } = options;
     let logins = login.map(|login| Logins::new(login, &public_origin)).transpose()?;
-    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, main };
+    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main };
     Ok(Router::new().fallback(dispatch).with_state(Web(Arc::new(shared))))
 }
 
@@ -88,22 +98,47 @@ async fn dispatch(State(web): State<Web>, request: Request) -> Response {
     let name = host_name(&host);
     let label = name.strip_suffix(web.site.domain.as_str()).and_then(|it| it.strip_suffix('.'));
     if let Some(label) = label {
-        return match PortName::parse(label) {
-            Some(port) => ports::serve(&web, port, host, request).await,
-            None => {
-                let message = format!("{label:?} names no port of a sandbox");
-                Failure(Problem::new(Code::NotFound, message)).into_response()
+        let named = PortName::parse(label).ok_or_else(|| {
+            Problem::new(Code::NotFound, format!("{label:?} names no port of a sandbox"))
+        });
+        let serve = |request: Request| async {
+            match named {
+                Ok(port) => ports::serve(&web, port, host, request).await,
+                Err(problem) => Failure(problem).into_response(),
             }
         };
+        let serve = |request: Request| framed(request, serve);
+        return watched(&web.watch, Door::Web, PORT_ROUTE, request, serve).await;
     }
     if let Some(logins) = &web.logins
         && request.uri().path().starts_with(login::PATHS)
     {
-        let (parts, _) = request.into_parts();
-        return logins.serve(&web, &host, &parts).await;
+        let serve = |request: Request| async {
+            let (parts, _) = request.into_parts();
+            logins.serve(&web, &host, &parts).await
+        };
+        let serve = |request: Request| framed(request, serve);
+        return watched(&web.watch, Door::Web, LOGIN_ROUTE, request, serve).await;
     }
     match web.main.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
+}
+
+/// What the document says about logins and the host names of ports.
+pub(crate) fn operations() -> Vec<Operation> {
+    let get = |path, security, site, name| Operation::new("get", path, security, site, name);
+    let mut all = vec![
+        get(login::AUTHORIZE, Security::None, Site::Server, "login.start"),
+        get(login::CALLBACK, Security::Code, Site::Server, "login.finish"),
+        get(OPEN_PATH, Security::Code, Site::Port, "ports.open"),
+        get(CALLBACK_PATH, Security::Code, Site::Port, "ports.callback"),
+    ];
+    for path in ["/", "/{path}"] {
+        all.extend(METHODS.iter().map(|method| {
+            Operation::new(method, path, Security::Session, Site::Port, "ports.pass_on")
+        }));
+    }
+    all
 }

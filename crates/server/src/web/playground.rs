@@ -4,45 +4,44 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use stockade_api::Problem;
 use stockade_core::Code;
 use stockade_snippet::{Input, Payload, Transcript};
 
 use super::pages;
-use crate::auth::{HttpAuth, TcpPeer};
+use crate::admission::{Admission, authenticate};
 use crate::failure::{Failure, invalid};
 use crate::mcp::Snippets;
-use crate::tcp::{AllowedHosts, guard};
+use crate::openapi::{Api, Security, get, post};
 
 /// The largest request: a payload in JSON, each byte of which may be an escape.
 const REQUEST_BYTES: usize = 2 << 20;
 
 /// The shared state.
-#[derive(Clone)]
-struct Playground {
-    snippets: Arc<dyn Snippets>,
-    auth: Arc<HttpAuth>,
-}
+type Shared = Arc<dyn Snippets>;
 
-/// The paths of the playground, for the host names that may be served.
-pub fn routes(snippets: Arc<dyn Snippets>, auth: Arc<HttpAuth>, hosts: AllowedHosts) -> Router {
-    Router::new()
+/// The paths of the playground; without snippets only for the document.
+pub(crate) fn api(served: Option<(Shared, Admission)>) -> Api {
+    let (snippets, admission) = served.unzip();
+    let pages = Api::new(Security::None)
         .route("/playground", get(pages::page))
         .route("/run", get(pages::page))
-        .route("/playground/{file}", get(pages::file))
-        .route("/api/sandbox", post(run))
-        .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .layer(middleware::from_fn_with_state(hosts, guard))
-        .with_state(Playground { snippets, auth })
+        .route("/playground/{file}", get(pages::file));
+    let run = Api::new(Security::Key)
+        .route("/api/sandbox", post(run).body::<Value>(&json!({ "source": "" })))
+        .layered(admission.as_ref(), |router, admission| {
+            router.layer(middleware::from_fn_with_state(admission, authenticate))
+        });
+    let all = pages.merge(run).map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)));
+    all.with_state(snippets)
 }
 
 /// The result of a snippet, as the reference has it.
@@ -81,12 +80,10 @@ impl SandboxResult {
 /// Runs a snippet. One that breaks a limit is not run: the response has the status 400, and the same
 /// fields.
 async fn run(
-    State(playground): State<Playground>,
-    Extension(peer): Extension<Arc<TcpPeer>>,
+    State(snippets): State<Shared>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    playground.auth.principal(&headers, &peer).await?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
@@ -97,7 +94,7 @@ async fn run(
         Failure(problem.because(error.to_string()))
     })?;
     let (status, result) = match Payload::new(input.clone()) {
-        Ok(_) => (StatusCode::OK, playground.snippets.run(input).await?.into()),
+        Ok(_) => (StatusCode::OK, snippets.run(input).await?.into()),
         Err(error) => (StatusCode::BAD_REQUEST, SandboxResult::refused(error.to_string())),
     };
     let mut response = (status, Json(result)).into_response();

@@ -11,13 +11,14 @@ use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use stockade_api::{CALLBACK_PATH, OPEN_PATH, PortGrant, PortName, Problem};
-use stockade_core::Code;
+use stockade_api::{CALLBACK_PATH, OPEN_PATH, Origin, PortGrant, PortName, Problem};
+use stockade_core::{Code, Door};
 
 use super::login::{AUTHORIZE, challenge_of, random};
 use super::reply::{Parameters, redirect, refusal};
 use super::{Web, cookies};
-use crate::auth::{TOKEN_HEADERS, TcpPeer, invalid_token};
+use crate::admission::{Terms, admit};
+use crate::auth::{Principal, TOKEN_HEADERS, TcpPeer, invalid_token};
 use crate::failure::Failure;
 use crate::relay::{Form, relay};
 
@@ -144,9 +145,15 @@ async fn pass_on(
     if let Err(problem) = check_origin(&form, &request) {
         return Failure(problem).into_response();
     }
+    let PortGrant { caller, sandbox, port } = grant;
+    let principal = Principal { key: caller.origin.key_id.clone(), caller };
+    let serve = |principal: Principal, request: Request| async {
+        let grant = PortGrant { caller: principal.caller, sandbox, port };
+        let relayed = relay(&*web.sandboxes, &web.ports, grant, &form, request).await;
+        relayed.unwrap_or_else(Failure::into_response)
+    };
     let request = Request::from_parts(request, body);
-    let relayed = relay(&*web.sandboxes, &web.ports, grant, &form, request).await;
-    relayed.unwrap_or_else(Failure::into_response)
+    admit(&web.watch, principal, request, Terms::RELAYED, serve).await
 }
 
 /// The port that a request may use: by its token, or by its session.
@@ -157,9 +164,20 @@ async fn grant(web: &Web, name: &PortName, request: &Parts) -> Result<Option<Por
         return by_token(web, name, request).await.map(Some);
     }
     match cookies::own(headers, cookies::SESSION) {
-        Some(token) => web.ports.find_session(name, token).await,
+        Some(token) => {
+            let found = web.ports.find_session(name, token).await?;
+            Ok(found.map(|grant| from_browser(grant, request)))
+        }
         None => Ok(None),
     }
+}
+
+/// A port that a browser may use, with where its request came from.
+fn from_browser(mut grant: PortGrant, request: &Parts) -> PortGrant {
+    let peer = request.extensions.get::<Arc<TcpPeer>>();
+    let address = peer.map(|peer| peer.address.to_string());
+    grant.caller.origin = Origin { door: Door::Web, address, ..Origin::default() };
+    grant
 }
 
 async fn by_token(web: &Web, name: &PortName, request: &Parts) -> Result<PortGrant, Problem> {

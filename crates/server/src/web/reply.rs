@@ -9,6 +9,8 @@ use axum::response::Response;
 use stockade_api::Problem;
 use stockade_core::Code;
 
+use crate::failure::Reported;
+
 /// The parameters of a query.
 #[derive(Debug)]
 pub(super) struct Parameters(BTreeMap<String, String>);
@@ -63,7 +65,9 @@ pub(super) fn refusal(problem: &Problem) -> Response {
     if let Some(remediation) = &problem.remediation {
         text.push_str(&format!("help: {remediation}\n"));
     }
-    plain(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text)
+    let mut response = plain(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text);
+    response.extensions_mut().insert(Reported(problem.clone()));
+    response
 }
 
 fn plain(status: StatusCode, text: impl Into<Body>) -> Response {

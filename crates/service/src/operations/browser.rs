@@ -232,7 +232,8 @@ impl PortAccess for Service {
         }
         let port = reachable(owned.id.as_str(), owned.request.proxy.as_ref(), name.port)?;
         let sandbox = owned.to_sandbox(None);
-        Ok(Some(PortGrant { caller: Caller::new(session.owner), sandbox, port }))
+        let caller = Caller::new(session.owner).from_elsewhere();
+        Ok(Some(PortGrant { caller, sandbox, port }))
     }
 }
 

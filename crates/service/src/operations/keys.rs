@@ -7,13 +7,14 @@ use stockade_api::{
     ApiKey, Caller, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, Result, RevokeKey,
 };
 use stockade_core::{Code, Problem};
+use stockade_durable::Statement;
 
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, store_problem};
 use crate::operation::workflow_id;
 use crate::service::Service;
 use crate::spec;
-use crate::store::keys;
+use crate::store::{audit, keys};
 
 /// The prefix of a key. The clients of E2B accept no other form; those of OpenSandbox accept any.
 const PREFIX: &str = "e2b_";
@@ -56,7 +57,7 @@ pub(crate) async fn create(
     };
     let key = format!("{PREFIX}{}", hex(&random::<RANDOM_BYTES>()?));
     let insert = keys::insert(&properties, &hash_of(&key));
-    let inserted = service.inner.store.execute(vec![insert]).await;
+    let inserted = service.inner.store.execute(recorded(caller, insert)).await;
     inserted.map_err(|error| match store_problem(error) {
         problem if problem.code == Code::Conflict => {
             Problem::new(Code::Conflict, "the key of this request was revoked since")
@@ -82,11 +83,18 @@ pub(crate) async fn revoke(
 ) -> Result<ApiKey> {
     require_admin(caller)?;
     let store = &*service.inner.store;
-    store.execute(vec![keys::revoke(&request.id, now_ms())]).await.map_err(store_problem)?;
+    let revoke = recorded(caller, keys::revoke(&request.id, now_ms()));
+    store.execute(revoke).await.map_err(store_problem)?;
     keys::find(store, &request.id).await?.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no key {}", request.id))
             .remedied_by("stockade keys list --all")
     })
+}
+
+/// A change with the audit record of its start.
+fn recorded(caller: &Caller, change: Statement) -> Vec<Statement> {
+    let record = caller.start_record.as_deref().map(audit::insert);
+    std::iter::once(change).chain(record).collect()
 }
 
 fn require_admin(caller: &Caller) -> Result<()> {

@@ -25,6 +25,7 @@ use crate::inner::Inner;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::Reserve;
 use crate::service::Service;
+use crate::starts;
 use crate::store::sandboxes::{self, SandboxRow};
 use crate::wakers::Waker;
 
@@ -237,7 +238,9 @@ impl Watcher<'_> {
         };
         row.schedule_removal(now_ms());
         let operation = row.watcher_id();
-        self.record(ending::stopped(&operation, &mut row, reason, failed.as_ref())).await
+        let mut statements = ending::stopped(&operation, &mut row, reason, failed.as_ref());
+        statements.push(starts::by_server(&row, "stop", reason));
+        self.record(statements).await
     }
 
     /// Ends the sandbox, once its changes are in a bundle.
@@ -256,7 +259,9 @@ impl Watcher<'_> {
             }
         }
         let leak = lifecycle::release(self.inner, &row).await;
-        self.record(lifecycle::end_statements(&operation, &mut row, reason, leak)).await
+        let mut statements = lifecycle::end_statements(&operation, &mut row, reason, leak);
+        statements.push(starts::by_server(&row, "kill", reason));
+        self.record(statements).await
     }
 
     /// Pauses the idle sandbox; the next use resumes it.
@@ -269,7 +274,8 @@ impl Watcher<'_> {
         // Each pause is a separate event: the generation distinguishes them.
         let operation = format!("{}:{}", row.watcher_id(), row.generation);
         let payload = Payload::SandboxPaused(EndReason::because(Reason::Idle));
-        self.record(vec![change, events::statement(&operation, &row, payload)]).await
+        let audited = starts::by_server(&row, "pause", Reason::Idle);
+        self.record(vec![change, events::statement(&operation, &row, payload), audited]).await
     }
 
     async fn record(&self, statements: Vec<Statement>) -> Result<(), Problem> {

@@ -7,6 +7,7 @@
 //! `migrations` holds the tables, `sqlite` the few pieces of SQL that are different in other
 //! databases.
 
+pub(crate) mod audit;
 pub(crate) mod browser;
 pub(crate) mod events;
 pub(crate) mod identity;

@@ -12,7 +12,7 @@ use crate::remote;
 
 /// Prints the link.
 pub(crate) fn run(arguments: Open) -> Result<u8, Failure> {
-    let Open { id, port, path, json, data_dir: _ } = arguments;
+    let Open { id, port, path, json } = arguments;
     let opened = remote::with(ServerMode { in_process: false }, async |remote| {
         let sandbox_id = find(&remote, &id).await?;
         let request = OpenPort { sandbox_id, port: port.map(std::num::NonZero::get), path };

@@ -6,6 +6,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_api::{
     CommandInfo, CommandLine, Execute, KillCommand, OpenSession, OperationId, OperationStatus,
@@ -26,7 +27,7 @@ const SHELL: &str =
 const CURSOR: &str = "execd-commands-tail-cursor";
 
 /// The request for a command.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {
     #[serde(default)]

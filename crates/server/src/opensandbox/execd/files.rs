@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{
@@ -78,7 +79,7 @@ pub(super) fn mode_bits(digits: u32) -> Result<u32, Failure> {
 }
 
 /// Permissions in a request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Permissions {
     #[serde(default)]
@@ -191,7 +192,7 @@ pub(super) async fn set_permissions(
 }
 
 /// A file to move.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rename {
     src: String,
@@ -252,7 +253,7 @@ pub(super) fn is_visible(target: &Target, listing: &[FileEntry], path: &[u8]) ->
 }
 
 /// A text to replace.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replacement {
     old: String,

@@ -1,15 +1,16 @@
 //! `/v1/filesystem/{uid}/{gid}`: the interface for files with the rights of a user of the sandbox. Whether the
 //! user may do something is asked inside, by a command that runs as that user; what is new belongs to it.
 
+use axum::Extension;
 use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Router};
 use stockade_api::{CommandLine, Execute, Problem};
 use stockade_core::Code;
 
-use super::super::target::{Identity, PortState, Target};
+use super::super::target::{EXECD_TOKEN, Identity, PortState, Target};
 use crate::failure::{Failure, invalid};
+use crate::openapi::{Api, Security};
 
 /// Succeeds if its user has a right. Arguments: the right, a path.
 const CHECK: &str = r#"case $1 in
@@ -56,10 +57,11 @@ impl Right {
 }
 
 /// The paths of the interface.
-pub(super) fn routes(state: &PortState) -> Router<PortState> {
-    let files =
-        super::file_routes().layer(middleware::from_fn_with_state(state.clone(), take_identity));
-    Router::new().nest("/v1/filesystem/{uid}/{gid}", files)
+pub(super) fn routes(state: Option<&PortState>) -> Api<PortState> {
+    let files = super::file_routes().layered(state, |router, state| {
+        router.layer(middleware::from_fn_with_state(state, take_identity))
+    });
+    Api::new(Security::Token(EXECD_TOKEN)).nest("/v1/filesystem/{uid}/{gid}", files)
 }
 
 async fn take_identity(

@@ -23,31 +23,43 @@ mod upload;
 mod variables;
 mod write;
 
+use std::collections::BTreeMap;
+
+use axum::Extension;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, post};
-use axum::{Extension, Router};
+use serde_json::json;
 use stockade_api::Problem;
 use stockade_core::{Code, State};
 
-use super::target::{PortState, Target};
+use super::target::{EXECD_TOKEN, PortState, Target};
 use super::unavailable;
 use crate::failure::Failure;
+use crate::openapi::{Api, Security, delete, get, post};
 
-/// The paths of the interface.
-pub(super) fn routes(state: &PortState) -> Router<PortState> {
-    Router::new()
+/// The paths of the interface; without a state only for the document.
+pub(super) fn routes(state: Option<&PortState>) -> Api<PortState> {
+    Api::new(Security::Token(EXECD_TOKEN))
         .route("/ping", get(ping))
-        .route("/command", post(command::run).delete(command::interrupt))
-        .route("/command/status/{id}", get(command::status))
-        .route("/command/{id}/logs", get(command::logs))
-        .route("/session", post(session::create))
+        .route(
+            "/command",
+            post(command::run)
+                .body::<command::Request>(&json!({ "command": "true" }))
+                .delete(command::interrupt)
+                .query(&["id!"]),
+        )
+        .route("/command/status/{command}", get(command::status))
+        .route("/command/{command}/logs", get(command::logs).query(&["cursor"]))
+        .route("/session", post(session::create).body::<session::Create>(&json!({})))
         .route("/session/{session}", delete(session::remove))
-        .route("/session/{session}/run", post(session::run))
+        .route(
+            "/session/{session}/run",
+            post(session::run).body::<session::Run>(&json!({ "command": "true" })),
+        )
         .route("/metrics", get(metrics::current))
         .route("/metrics/watch", get(metrics::watch))
-        .route("/pty", post(pty::create))
+        .route("/pty", post(pty::create).body::<pty::Create>(&json!({})))
         .route("/pty/{pty}", get(pty::status).delete(pty::remove))
-        .route("/pty/{pty}/ws", get(pty::join))
+        .route("/pty/{pty}/ws", get(pty::join).query(&["pty", "since", "takeover"]))
         .merge(file_routes())
         .merge(isolated::routes(state))
         .merge(identity::routes(state))
@@ -57,18 +69,37 @@ pub(super) fn routes(state: &PortState) -> Router<PortState> {
 }
 
 /// The paths for files.
-fn file_routes() -> Router<PortState> {
-    Router::new()
-        .route("/files", delete(files::remove))
-        .route("/files/info", get(files::info))
-        .route("/files/permissions", post(files::set_permissions))
-        .route("/files/mv", post(files::rename))
-        .route("/files/search", get(files::search))
-        .route("/files/replace", post(files::replace))
-        .route("/files/download", get(content::download))
+fn file_routes() -> Api<PortState> {
+    let files = json!({ "/tmp/a": { "mode": 644 } });
+    Api::new(Security::Token(EXECD_TOKEN))
+        .route("/files", delete(files::remove).query(&["path!"]))
+        .route("/files/info", get(files::info).query(&["path!"]))
+        .route(
+            "/files/permissions",
+            post(files::set_permissions).body::<BTreeMap<String, files::Permissions>>(&files),
+        )
+        .route(
+            "/files/mv",
+            post(files::rename)
+                .body::<Vec<files::Rename>>(&json!([{ "src": "/tmp/a", "dest": "/tmp/b" }])),
+        )
+        .route("/files/search", get(files::search).query(&["path!", "pattern"]))
+        .route(
+            "/files/replace",
+            post(files::replace).body::<BTreeMap<String, files::Replacement>>(
+                &json!({ "/tmp/a": { "old": "a", "new": "b" } }),
+            ),
+        )
+        .route("/files/download", get(content::download).query(&["path!", "offset", "limit"]))
         .route("/files/upload", post(upload::upload).layer(DefaultBodyLimit::disable()))
-        .route("/directories", post(directories::create).delete(directories::remove))
-        .route("/directories/list", get(directories::list))
+        .route(
+            "/directories",
+            post(directories::create)
+                .body::<BTreeMap<String, files::Permissions>>(&files)
+                .delete(directories::remove)
+                .query(&["path!"]),
+        )
+        .route("/directories/list", get(directories::list).query(&["path!", "depth"]))
 }
 
 /// Succeeds while commands can run.

@@ -9,6 +9,7 @@ use axum::extract::{Path, RawQuery, State, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{
@@ -71,7 +72,7 @@ impl Clients {
 }
 
 /// The request for a shell.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Create {
     #[serde(default, skip_serializing_if = "Option::is_none")]

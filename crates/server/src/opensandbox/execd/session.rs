@@ -4,6 +4,7 @@
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stockade_api::{
@@ -33,7 +34,7 @@ trap '__code=$?; export -p > "$__session/new" && mv "$__session/new" "$__session
 eval "$__command""#;
 
 /// The request for a session.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Create {
     #[serde(default)]
@@ -85,7 +86,7 @@ async fn find(state: &PortState, target: &Target, id: &str) -> Result<String, Fa
 }
 
 /// The request for a command in a session.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Run {
     command: String,

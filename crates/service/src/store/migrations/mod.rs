@@ -72,6 +72,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "codes and sessions of browsers",
         sql: include_str!("sqlite/0012_browsers.sql"),
     },
+    Migration {
+        number: 13,
+        name: "audit records of operations that have started",
+        sql: include_str!("sqlite/0013_audit_records.sql"),
+    },
 ];
 
 #[cfg(test)]

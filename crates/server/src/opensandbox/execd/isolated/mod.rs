@@ -17,31 +17,39 @@ mod session;
 use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use serde_json::{Value, json};
 use stockade_api::{Caller, KillSandbox, ListSandboxes, Sandbox, Sandboxes};
 use stockade_core::SandboxId;
 
 use super::super::extensions;
-use super::super::target::{PortState, Target};
+use super::super::target::{EXECD_TOKEN, PortState, Target};
 use crate::failure::Failure;
+use crate::openapi::{Api, Security, get, post};
 
 /// The metadata of the sandbox of a session: in which sandbox it is.
 pub(in super::super) const ISOLATED_IN: &str = "opensandbox.io/isolated-in";
 
 /// The paths of the interface, with those for the files of a session.
-pub(super) fn routes(state: &PortState) -> Router<PortState> {
-    let files =
-        super::file_routes().layer(middleware::from_fn_with_state(state.clone(), enter_session));
-    Router::new()
+pub(super) fn routes(state: Option<&PortState>) -> Api<PortState> {
+    let files = super::file_routes().layered(state, |router, state| {
+        router.layer(middleware::from_fn_with_state(state, enter_session))
+    });
+    Api::new(Security::Token(EXECD_TOKEN))
         .route("/v1/isolated/capabilities", get(capabilities))
         .route("/v1/isolated/sessions", get(session::list))
-        .route("/v1/isolated/session", post(session::create))
+        .route(
+            "/v1/isolated/session",
+            post(session::create)
+                .body::<request::Create>(&json!({ "workspace": { "path": "/tmp" } })),
+        )
         .route("/v1/isolated/session/{session}", get(session::get).delete(session::remove))
-        .route("/v1/isolated/session/{session}/run", post(run::run))
+        .route(
+            "/v1/isolated/session/{session}/run",
+            post(run::run).body::<run::Run>(&json!({ "code": "true" })),
+        )
         .route("/v1/isolated/session/{session}/runs/{run}", get(run::status))
-        .route("/v1/isolated/session/{session}/runs/{run}/logs", get(run::logs))
+        .route("/v1/isolated/session/{session}/runs/{run}/logs", get(run::logs).query(&["cursor"]))
         .route("/v1/isolated/session/{session}/diff", get(archive::diff))
         .route("/v1/isolated/session/{session}/commit", post(commit::commit))
         .nest("/v1/isolated/session/{session}", files)

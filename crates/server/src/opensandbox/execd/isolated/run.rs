@@ -6,6 +6,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stockade_api::{CommandLine, Ending, Execute, OperationStatus};
@@ -32,7 +33,7 @@ trap '__code=$?; [ -z "$__given" ] || unset $__given; unset __given __pair; expo
 eval "$__command""#;
 
 /// The request for a command.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Run {
     code: String,

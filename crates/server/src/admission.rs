@@ -1,0 +1,111 @@
+//! What every dialect over TCP does with a request: it determines the principal, admits the request within
+//! the principal's limits, counts the bytes of both bodies, and names the principal for the log.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use stockade_api::Problem;
+use stockade_core::Code;
+
+use crate::auth::{HttpAuth, Principal, TcpPeer};
+use crate::failure::Failure;
+use crate::limits::retry_after;
+use crate::metered::Metered;
+use crate::observe::{RequestId, Seen, Watch, limit_name};
+
+/// Admits requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Admission {
+    auth: Arc<HttpAuth>,
+    watch: Watch,
+}
+
+/// How a request is admitted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// Whether a program inside a sandbox receives its body, which may pause as long as the programs agree
+    /// on.
+    pub(crate) is_relayed: bool,
+    /// The response to a request above a limit.
+    pub(crate) refuse: fn(Problem) -> Response,
+}
+
+impl Terms {
+    /// For an interface of the server.
+    pub(crate) const OWN: Self = Self { is_relayed: false, refuse: failure };
+    /// For a port of a sandbox.
+    pub(crate) const RELAYED: Self = Self { is_relayed: true, refuse: failure };
+}
+
+fn failure(problem: Problem) -> Response {
+    Failure(problem).into_response()
+}
+
+impl Admission {
+    pub(crate) const fn new(auth: Arc<HttpAuth>, watch: Watch) -> Self {
+        Self { auth, watch }
+    }
+
+    /// The principal of a request with an API key.
+    pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
+        let peer = request.extensions().get::<Arc<TcpPeer>>().map(Arc::clone).ok_or_else(|| {
+            Problem::new(Code::Unauthenticated, "the connection of the request is unknown")
+        })?;
+        self.auth.principal(request.headers(), &peer).await
+    }
+
+    /// Serves the request of a principal, if it is within the principal's limits.
+    pub(crate) async fn admit<F: Future<Output = Response>>(
+        &self,
+        principal: Principal,
+        request: Request,
+        terms: Terms,
+        serve: impl FnOnce(Principal, Request) -> F,
+    ) -> Response {
+        admit(&self.watch, principal, request, terms, serve).await
+    }
+}
+
+/// Serves the request of a principal, if it is within the principal's limits.
+pub(crate) async fn admit<F: Future<Output = Response>>(
+    watch: &Watch,
+    mut principal: Principal,
+    request: Request,
+    terms: Terms,
+    serve: impl FnOnce(Principal, Request) -> F,
+) -> Response {
+    let id = request.extensions().get::<RequestId>().map(|id| id.0.clone());
+    principal.caller.origin.request_id = id;
+    let (seen, name) = (Seen::new(&principal), limit_name(&principal));
+    let usage = watch.usage.clone();
+    let mut response = match usage.admit(&name) {
+        Err((problem, wait)) => retry_after((terms.refuse)(problem), wait),
+        Ok(()) => {
+            let (counted, of) = (usage.clone(), name.clone());
+            let request = request.map(|body| Metered::request(body, counted, of, terms.is_relayed));
+            let response = serve(principal, request).await;
+            response.map(|body| Metered::response(body, usage, name))
+        }
+    };
+    response.extensions_mut().insert(seen);
+    response
+}
+
+/// The middleware for routes with an API key: they find the principal in the request.
+pub(crate) async fn authenticate(
+    State(admission): State<Admission>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let principal = match admission.principal(&request).await {
+        Ok(principal) => principal,
+        Err(problem) => return Failure(problem).into_response(),
+    };
+    let serve = |principal: Principal, mut request: Request| {
+        request.extensions_mut().insert(principal);
+        next.run(request)
+    };
+    admission.admit(principal, request, Terms::OWN, serve).await
+}

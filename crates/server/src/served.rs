@@ -1,0 +1,153 @@
+//! Everything that the listener over TCP serves, and from the same routes the OpenAPI document: the dialect of
+//! OpenSandbox, that of Stockade's own clients, MCP, and the playground. `web` adds the host names of ports.
+
+use std::sync::Arc;
+
+use axum::{Router, middleware};
+use serde_json::Value;
+use stockade_api::PortAccess;
+use stockade_api::wire::TCP_PREFIX;
+use tokio::sync::watch;
+
+use crate::admission::Admission;
+use crate::auth::HttpAuth;
+use crate::failure::{unknown, wrong_method};
+use crate::observe::{Watch, observe};
+use crate::openapi::{Api, document};
+use crate::tcp::{AllowedHosts, guard};
+use crate::web::playground;
+use crate::{local, mcp, opensandbox, web};
+
+/// What the listener serves under the names of the server.
+pub struct Served {
+    /// The operations for Stockade's own clients.
+    pub operations: local::Operations,
+    /// The decisions about ports of sandboxes.
+    pub ports: Arc<dyn PortAccess>,
+    /// The tools for agents.
+    pub offer: mcp::Offer,
+    /// What runs the snippets of the playground.
+    pub snippets: Arc<dyn mcp::Snippets>,
+    /// Determines the callers.
+    pub auth: Arc<HttpAuth>,
+    /// The names of the server.
+    pub hosts: AllowedHosts,
+    /// Sees each request.
+    pub watch: Watch,
+    /// Becomes true when the server stops.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// Every path under the names of the server.
+pub fn routes(served: Served) -> Router {
+    let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
+    let (routes, _) = api(Some(served)).into_parts();
+    routes
+        .layer(middleware::from_fn_with_state(hosts, guard))
+        .layer(middleware::from_fn_with_state(watch, observe))
+}
+
+/// The OpenAPI document of all routes.
+pub fn openapi() -> Value {
+    let (_, operations) = api(None).into_parts();
+    document(&operations)
+}
+
+/// All routes; without anything to serve only for the document.
+fn api(served: Option<Served>) -> Api {
+    let parts = served.map(Served::into_parts);
+    let (main, own, tools, snippets) = match parts {
+        Some((main, own, tools, snippets)) => (Some(main), Some(own), Some(tools), Some(snippets)),
+        None => (None, None, None, None),
+    };
+    opensandbox::api(main)
+        .merge(mcp::api(tools))
+        .merge(playground::api(snippets))
+        .nest(TCP_PREFIX, local::api(own))
+        .list("", web::operations())
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+}
+
+/// What each part serves.
+type Parts = (
+    opensandbox::Served,
+    (local::Operations, Admission),
+    mcp::Served,
+    (Arc<dyn mcp::Snippets>, Admission),
+);
+
+impl Served {
+    fn into_parts(self) -> Parts {
+        let Self { operations, ports, offer, snippets, auth, hosts: _, watch, stop } = self;
+        let admission = Admission::new(Arc::clone(&auth), watch.clone());
+        let sandboxes = Arc::clone(&operations.sandboxes);
+        let main = opensandbox::Served { sandboxes, ports, auth, watch };
+        let tools = mcp::Served { offer, admission: admission.clone(), stop };
+        (main, (operations, admission.clone()), tools, (snippets, admission))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The variable that makes the test write the document.
+    const WRITE: &str = "STOCKADE_WRITE_OPENAPI";
+
+    #[test]
+    fn the_document_is_that_of_the_routes() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+        let current = serde_json::to_string_pretty(&openapi()).unwrap() + "\n";
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(&path, &current).unwrap();
+        }
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        let is_same = stored == current;
+        assert!(is_same, "docs/openapi.json is older than the routes; write it with {WRITE}=1");
+    }
+
+    #[test]
+    fn only_pages_health_and_version_are_open() {
+        let document = openapi();
+        let mut open = Vec::new();
+        let mut ids = std::collections::BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                if operation["security"] == json!([]) {
+                    open.push(format!("{method} {path}"));
+                }
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(ids.insert(id.to_owned()), "{id} names two operations");
+            }
+        }
+        let expected = [
+            "get /auth/authorize",
+            "get /health",
+            "get /playground",
+            "get /playground/{file}",
+            "get /run",
+            "get /version",
+        ];
+        assert_eq!(open, expected);
+        // Those of the ports that the server itself serves are in it, too.
+        for path in [
+            "/v1/sandboxes",
+            "/v1/sandboxes/{id}/proxy/{port}/{path}",
+            "/v1/sandboxes/{id}/proxy/44772/files/upload",
+            "/v1/sandboxes/{id}/proxy/44772/v1/isolated/session/{session}/files/download",
+            "/v1/sandboxes/{id}/proxy/44772/v1/filesystem/{uid}/{gid}/files",
+            "/v1/sandboxes/{id}/proxy/18080/policy",
+            "/stockade/v1/call/{operation}",
+            "/mcp",
+            "/api/sandbox",
+            "/.stockade/open",
+        ] {
+            assert!(document["paths"][path].is_object(), "{path}");
+        }
+    }
+}

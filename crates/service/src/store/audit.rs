@@ -1,0 +1,40 @@
+//! The table `audit_starts`: the audit records of operations that have started, until they are in the
+//! file of audit records. Each is committed together with the row of its operation.
+
+use stockade_api::StartRecord;
+use stockade_core::Problem;
+use stockade_durable::{Statement, Store};
+
+use crate::failure::store_problem;
+
+/// Stores a record, unless it is stored.
+pub(crate) fn insert(record: &StartRecord) -> Statement {
+    Statement::new(
+        "INSERT INTO audit_starts (id, record) VALUES (?1, ?2) ON CONFLICT (id) DO NOTHING",
+        vec![record.id.as_str().into(), record.text.as_str().into()],
+    )
+}
+
+/// The records after that number, the oldest first, each with its number.
+pub(crate) async fn list(
+    store: &dyn Store,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<(i64, StartRecord)>, Problem> {
+    let sql = "SELECT number, id, record FROM audit_starts WHERE number > ?1 \
+               ORDER BY number LIMIT ?2";
+    let rows = store.query(Statement::new(sql, vec![after.into(), limit.into()])).await;
+    rows.map_err(store_problem)?
+        .iter()
+        .map(|row| {
+            let text = |index| row.text(index).map(str::to_owned).map_err(store_problem);
+            let number = row.integer(0).map_err(store_problem)?;
+            Ok((number, StartRecord { id: text(1)?, text: text(2)? }))
+        })
+        .collect()
+}
+
+/// Removes the records up to that number.
+pub(crate) fn remove(up_to: i64) -> Statement {
+    Statement::new("DELETE FROM audit_starts WHERE number <= ?1", vec![up_to.into()])
+}

@@ -1,0 +1,5 @@
+CREATE TABLE audit_starts (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    record TEXT NOT NULL
+);
