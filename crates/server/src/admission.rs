@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::{Extensions, HeaderMap};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_api::Problem;
@@ -49,11 +50,15 @@ impl Admission {
     }
 
     /// The principal of a request with an API key.
-    pub(crate) async fn principal(&self, request: &Request) -> Result<Principal, Problem> {
-        let peer = request.extensions().get::<Arc<TcpPeer>>().map(Arc::clone).ok_or_else(|| {
+    pub(crate) async fn principal(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Principal, Problem> {
+        let peer = extensions.get::<Arc<TcpPeer>>().ok_or_else(|| {
             Problem::new(Code::Unauthenticated, "the connection of the request is unknown")
         })?;
-        self.auth.principal(request.headers(), &peer).await
+        self.auth.principal(headers, peer).await
     }
 
     /// Serves the request of a principal, if it is within the principal's limits.
@@ -99,7 +104,7 @@ pub(crate) async fn authenticate(
     request: Request,
     next: Next,
 ) -> Response {
-    let principal = match admission.principal(&request).await {
+    let principal = match admission.principal(request.headers(), request.extensions()).await {
         Ok(principal) => principal,
         Err(problem) => return Failure(problem).into_response(),
     };

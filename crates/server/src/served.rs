@@ -1,6 +1,7 @@
 //! Everything that the listener over TCP serves, and from the same routes the OpenAPI document: the dialect of
 //! OpenSandbox, that of Stockade's own clients, MCP, and the playground. `web` adds the host names of ports.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::{Router, middleware};
@@ -36,6 +37,12 @@ pub struct Served {
     pub watch: Watch,
     /// Becomes true when the server stops.
     pub stop: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").finish_non_exhaustive()
+    }
 }
 
 /// Every path under the names of the server.

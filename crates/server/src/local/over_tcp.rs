@@ -31,9 +31,11 @@ pub(crate) fn api(served: Option<(Operations, Admission)>) -> Api {
 
 /// Determines the caller of a request, and refuses one that no client of this version has sent.
 async fn admit(State(admission): State<Admission>, request: Request, next: Next) -> Response {
+    let (method, headers) = (request.method(), request.headers());
+    let extensions = request.extensions();
     let admitted = async {
-        let principal = admission.principal(&request).await?;
-        check(request.method(), request.headers())?;
+        let principal = admission.principal(headers, extensions).await?;
+        check(method, headers)?;
         Ok::<_, Problem>(principal)
     };
     match admitted.await {

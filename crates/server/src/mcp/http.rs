@@ -67,7 +67,7 @@ pub(crate) fn api(served: Option<Served>) -> Api {
                 router.layer(middleware::from_fn_with_state(guarded, authenticate))
             })
         }
-        None => api.route(PATH, openapi::service(&METHODS, Router::new(), NAME)),
+        None => api.route(PATH, openapi::service(&METHODS, Router::<()>::new(), NAME)),
     }
 }
 
@@ -98,13 +98,15 @@ fn service(Served { offer, admission, mut stop }: Served) -> (Mcp, Guarded) {
 
 /// Determines the caller of a request, and checks that its session belongs to the same owner.
 async fn authenticate(State(guarded): State<Guarded>, request: Request, next: Next) -> Response {
-    let principal = match guarded.admission.principal(&request).await {
+    let found = guarded.admission.principal(request.headers(), request.extensions());
+    let principal = match found.await {
         Ok(principal) => principal,
         Err(problem) => return Failure(problem).into_response(),
     };
-    let serve = |mut principal: Principal, request: Request| async {
+    let this = &guarded;
+    let serve = |mut principal: Principal, request: Request| async move {
         principal.caller.origin.door = Door::Mcp;
-        let served = guarded.serve(principal, request, next).await;
+        let served = this.serve(principal, request, next).await;
         served.unwrap_or_else(Failure::into_response)
     };
     guarded.admission.admit(principal, request, Terms::OWN, serve).await

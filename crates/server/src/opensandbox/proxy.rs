@@ -72,15 +72,15 @@ async fn serve_port(
         open(&app, &peer, request.headers(), &id, part("port")).await?;
     let is_relayed = !matches!(port, EXECD_PORT | EGRESS_PORT);
     let terms = if is_relayed { Terms::RELAYED } else { Terms::OWN };
-    let watch = app.watch.clone();
     let form = Form::Path(format!("/v1/sandboxes/{id}/proxy/{}", part("port")));
-    let serve = |principal: Principal, request: Request| async {
+    let this = &app;
+    let serve = |principal: Principal, request: Request| async move {
         let target =
             Target { caller: principal.caller, sandbox: Arc::new(sandbox), identity: None };
-        let answered = answer(&app, target, port, form, request).await;
+        let answered = answer(this, target, port, form, request).await;
         answered.unwrap_or_else(Failure::into_response)
     };
-    Ok(admit(&watch, principal, request, terms, serve).await)
+    Ok(admit(&app.watch, principal, request, terms, serve).await)
 }
 
 /// Passes a request on to the interface of a port, or to the port.

@@ -101,9 +101,10 @@ async fn dispatch(State(web): State<Web>, request: Request) -> Response {
         let named = PortName::parse(label).ok_or_else(|| {
             Problem::new(Code::NotFound, format!("{label:?} names no port of a sandbox"))
         });
-        let serve = |request: Request| async {
+        let this = &web;
+        let serve = |request: Request| async move {
             match named {
-                Ok(port) => ports::serve(&web, port, host, request).await,
+                Ok(port) => ports::serve(this, port, host, request).await,
                 Err(problem) => Failure(problem).into_response(),
             }
         };
@@ -113,9 +114,10 @@ async fn dispatch(State(web): State<Web>, request: Request) -> Response {
     if let Some(logins) = &web.logins
         && request.uri().path().starts_with(login::PATHS)
     {
-        let serve = |request: Request| async {
+        let this = &web;
+        let serve = |request: Request| async move {
             let (parts, _) = request.into_parts();
-            logins.serve(&web, &host, &parts).await
+            logins.serve(this, &host, &parts).await
         };
         let serve = |request: Request| framed(request, serve);
         return watched(&web.watch, Door::Web, LOGIN_ROUTE, request, serve).await;

@@ -147,7 +147,7 @@ async fn pass_on(
     }
     let PortGrant { caller, sandbox, port } = grant;
     let principal = Principal { key: caller.origin.key_id.clone(), caller };
-    let serve = |principal: Principal, request: Request| async {
+    let serve = |principal: Principal, request: Request| async move {
         let grant = PortGrant { caller: principal.caller, sandbox, port };
         let relayed = relay(&*web.sandboxes, &web.ports, grant, &form, request).await;
         relayed.unwrap_or_else(Failure::into_response)
