@@ -33,6 +33,7 @@ fn a_snippet_is_run(world: &World) {
     assert_ne!(refused["errors"], json!([]), "{refused}");
     for bad in [
         json!({}),
+        json!([]),
         json!({ "source": source, "files": files }),
         json!({ "files": [{ "path": "../x.ts", "source": "1" }] }),
         json!({ "source": "x".repeat(200_001) }),
@@ -42,7 +43,7 @@ fn a_snippet_is_run(world: &World) {
         assert_ne!(refused.value()["errors"], json!([]), "{}", refused.text());
         assert_eq!(refused.value()["timedOut"], false, "{}", refused.text());
     }
-    for bad in [json!({ "source": 1 }), json!([]), json!({ "source": "1", "more": 1 })] {
+    for bad in [json!({ "source": 1 }), json!({ "source": "1", "more": 1 })] {
         let refused = run(&bad);
         assert_eq!(refused.status, 400, "{}", refused.text());
         assert_eq!(refused.value()["code"], "INVALID_INPUT", "{}", refused.text());

@@ -45,14 +45,22 @@ function watch(page, report) {
   page.on('pageerror', (error) => report.push(String(error)));
 }
 
+/** Submits the form of a page, and waits for the next page. */
+async function submit(page) {
+  const before = page.url();
+  await Promise.all([
+    page.waitForURL((url) => url.href !== before, { waitUntil: 'domcontentloaded' }),
+    page.click('button[type=submit]'),
+  ]);
+}
+
 /** Signs a user in at the provider. */
 async function signIn(page, name) {
   await page.fill('input[name=login]', name);
   await page.fill('input[name=password]', 'any');
-  await page.click('button[type=submit]');
-  await page.waitForLoadState();
+  await submit(page);
   // The consent of the first login.
-  if (page.url().includes('/interaction/')) await page.click('button[type=submit]');
+  if (page.url().includes('/interaction/')) await submit(page);
 }
 
 const scenarios = {

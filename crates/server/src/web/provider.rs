@@ -86,7 +86,8 @@ impl Provider {
         let issuer = IssuerUrl::new(options.issuer.clone())
             .map_err(|error| invalid(format!("the issuer {:?}: {error}", options.issuer)))?;
         let is_secure = issuer.url().scheme() == "https";
-        if !is_secure && !(issuer.url().scheme() == "http" && is_loopback(issuer.url())) {
+        let is_local = issuer.url().scheme() == "http" && is_loopback(issuer.url());
+        if !is_secure && !is_local {
             let message = format!("the issuer {:?} has no TLS", options.issuer);
             return Err(invalid(message)
                 .because("who answers in its place could be any user")
