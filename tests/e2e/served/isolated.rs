@@ -39,7 +39,7 @@ fn changes_are_seen_after_a_commit(world: &World) {
     let created = ask("POST /v1/isolated/session", &request);
     assert_eq!(created.status, 201, "{}", created.text());
     let session = created.value()["session_id"].as_str().unwrap().to_owned();
-    let one = format!("/v1/isolated/session/{session}");
+    let one = format!("/v1/isolated/work/{session}");
     let run = |code: &str, more: Value| {
         let mut request = json!({ "code": code });
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -113,7 +113,7 @@ fn changes_are_seen_after_a_commit(world: &World) {
 
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 200);
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 404);
-    let other = ask("GET /v1/isolated/session/00000000-0000-0000-0000-000000000000", &Value::Null);
+    let other = ask("GET /v1/isolated/work/00000000-0000-0000-0000-000000000000", &Value::Null);
     assert_eq!(other.status, 404);
 }
 
@@ -132,7 +132,7 @@ fn a_session_belongs_to_its_sandbox(world: &World) {
     let created = ask(&id, "POST /v1/isolated/session", &request);
     assert_eq!(created.status, 201, "{}", created.text());
     let session = created.value()["session_id"].as_str().unwrap().to_owned();
-    let one = format!("/v1/isolated/session/{session}");
+    let one = format!("/v1/isolated/work/{session}");
     let run = json!({ "code": "echo no > /work/a; echo $?" });
     let ran = ask(&id, &format!("POST {one}/run"), &run);
     assert!(output(&ran).iter().all(|line| line != "0"), "{}", ran.text());
