@@ -187,7 +187,7 @@ async fn execute(native: &Native, id: &SandboxId, exec: &ExecId) -> Result<(), F
         match event {
             Event::Ended(Ending::Exited(0)) => return Ok(()),
             Event::Ended(other) => return Err(format!("{PROGRAM} ended as {other:?}").into()),
-            Event::Output { .. } | Event::Lost { .. } => {}
+            Event::Output { .. } | Event::Lost { .. } | Event::RefusedCalls(_) => {}
         }
     }
     Err("the events ended without an end".into())

@@ -125,7 +125,7 @@ async fn at_runtime(scene: &Scene, exec: &ExecId) -> Result<(), Failure> {
         match event {
             Event::Ended(Ending::Exited(0)) => return Ok(()),
             Event::Ended(other) => return Err(format!("{PROGRAM} ended as {other:?}").into()),
-            Event::Output { .. } | Event::Lost { .. } => {}
+            Event::Output { .. } | Event::Lost { .. } | Event::RefusedCalls(_) => {}
         }
     }
     Err("the events ended without an end".into())
