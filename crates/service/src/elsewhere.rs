@@ -101,7 +101,7 @@ mod tests {
     fn check(request: CreateSandbox) -> Result<()> {
         let here = Caller::new(OwnerId::new("me").unwrap());
         assert_eq!(check_sandbox(&here, &request, true), Ok(()));
-        check_sandbox(&here.from_elsewhere(), &request, true)
+        check_sandbox(&here.over_network(), &request, true)
     }
 
     fn network(allow: &str, internal: &str) -> CreateSandbox {

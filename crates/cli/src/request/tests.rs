@@ -16,8 +16,19 @@ use crate::run;
 /// Flags of both commands that are not part of the request: those of the output, those of secrets, whose
 /// values go to the egress process, the profile and the devcontainer.json, whose values are added to the other flags before, and
 /// toolchains, which this host need not have; and the time limit, which `create` has for each command.
-const NOT_REQUESTED: [&str; 8] =
-    ["devcontainer", "json", "help", "profile", "secret", "strict-secrets", "timeout", "tools"];
+const NOT_REQUESTED: [&str; 11] = [
+    "data-dir",
+    "devcontainer",
+    "json",
+    "help",
+    "profile",
+    "secret",
+    "server",
+    "strict-secrets",
+    "timeout",
+    "tls-ca",
+    "tools",
+];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
