@@ -101,7 +101,7 @@ impl HttpAuth {
     /// The user of the server, if the connection is from a process of that user.
     pub(super) async fn user(&self, peer: &TcpPeer) -> Result<Principal, Problem> {
         match self.user.caller(&peer.describe().await) {
-            Ok(caller) => Ok(Principal { caller: caller.from_elsewhere(), key: None }),
+            Ok(caller) => Ok(Principal { caller: caller.over_network(), key: None }),
             Err(AuthError::Anonymous) => Err(missing_key().because(
                 "there is none yet, and without one only a program of the server's user on its \
                  machine is served, and none that acts for a sandbox",
@@ -112,7 +112,7 @@ impl HttpAuth {
 }
 
 fn from_key(key: stockade_api::ApiKey) -> Principal {
-    let caller = Caller::new(key.owner_id).from_elsewhere();
+    let caller = Caller::new(key.owner_id).over_network();
     let caller = if key.admin { caller.with_admin() } else { caller };
     Principal { caller, key: Some(key.id) }
 }
