@@ -153,7 +153,7 @@ fn what_cannot_be_is_refused_with_a_remedy(place: &Place<'_>) {
         assert!(outcome.stderr.contains(text), "{outcome}");
     };
     refused(&[], "INVALID_INPUT", "image");
-    refused(&["--image", "none:1"], "NOT_FOUND", "docker pull none:1");
+    refused(&["--image", "none:1"], "IMAGE_NOT_FOUND", "docker pull none:1");
     let data = place.world.data();
     let mount = format!("{}:/seen", data.display());
     refused(&["--image", "t:1", "--mount", &mount], "PATH_REFUSED", "");

@@ -56,6 +56,7 @@ mod references;
 mod registry;
 mod run;
 mod run_and_create;
+mod run_held;
 mod sandbox;
 mod served;
 mod smithers_pages;
