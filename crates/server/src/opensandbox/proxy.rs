@@ -23,7 +23,7 @@ use crate::auth::invalid_token;
 use crate::failure::{Failure, invalid};
 
 /// With the value `skip`, a request does not renew its sandbox.
-const RENEWAL: &str = "open-sandbox-access-renew";
+const RENEWAL: &str = "opensandbox-access-renew";
 
 /// The routes of the ports that the server itself serves.
 #[derive(Debug, Clone)]
