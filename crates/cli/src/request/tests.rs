@@ -16,13 +16,25 @@ use crate::run;
 /// Flags of both commands that are not part of the request: those of the output, those of secrets, whose
 /// values go to the egress process, the profile and the devcontainer.json, whose values are added to the other flags before, and
 /// toolchains, which this host need not have; and the time limit, which `create` has for each command.
-const NOT_REQUESTED: [&str; 8] =
-    ["devcontainer", "json", "help", "profile", "secret", "strict-secrets", "timeout", "tools"];
+const NOT_REQUESTED: [&str; 11] = [
+    "devcontainer",
+    "fallback-runtime",
+    "json",
+    "help",
+    "profile",
+    "pull",
+    "runtime",
+    "secret",
+    "strict-secrets",
+    "timeout",
+    "tools",
+];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
     ("image", &["@/image"]),
     ("image", &["debian:12"]),
+    ("private-base", &[]),
     ("mount", &["@/image:/m:ro"]),
     ("mount", &["@/image:/m:rw"]),
     ("mount", &["@/image:/m"]),
@@ -90,6 +102,9 @@ impl Scene {
     }
 
     fn words(&self, flag: &str, values: &[&str]) -> Vec<String> {
+        if values.is_empty() {
+            return vec![format!("--{flag}")];
+        }
         let here = self.directory.path().to_str().unwrap();
         let each = values.iter().map(|value| value.replace('@', here));
         each.flat_map(|value| [format!("--{flag}"), value]).collect()
