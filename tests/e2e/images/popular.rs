@@ -297,7 +297,7 @@ fn popular() -> Vec<Popular> {
             layout: Layout::Scratch,
             users: NOBODY,
             files: &[],
-            config: || json!({ "Cmd": ["/hello", "echo", "Hello from a sandbox!"] }),
+            config: || json!({ "Cmd": ["/busybox", "echo", "Hello from a sandbox!"] }),
             prints: "Hello from a sandbox!\n",
             user: root,
         },
@@ -312,7 +312,7 @@ fn layers(image: &Popular, shell: &[u8]) -> Vec<Layer> {
         Layout::Musl => base(shell, "bin"),
         Layout::Merged => base(shell, "usr/bin").link("bin", "usr/bin").link("sbin", "usr/sbin"),
         Layout::NoShell => Layer::default().directory("app").program("app/busybox", shell),
-        Layout::Scratch => return vec![Layer::default().program("hello", shell)],
+        Layout::Scratch => return vec![Layer::default().program("busybox", shell)],
     };
     let listed =
         Layer::default().file("etc/passwd", users.as_bytes()).file("etc/group", groups.as_bytes());
@@ -345,7 +345,7 @@ fn each_popular_layout_runs_and_is_a_sandbox(world: &World) {
         let program = match image.layout {
             Layout::Musl | Layout::Merged => "/bin/busybox",
             Layout::NoShell => "/app/busybox",
-            Layout::Scratch => "/hello",
+            Layout::Scratch => "/busybox",
         };
         let made = world.stockade(&["create", "--image", image.name, "--pull", "never"]).finish();
         let id = made.succeeds().stdout.trim().to_owned();

@@ -41,6 +41,7 @@ const NOT_REQUESTED: [&str; 15] = [
 const SAMPLES: &[(&str, &[&str])] = &[
     ("image", &["@/image"]),
     ("image", &["debian:12"]),
+    ("private-base", &[]),
     ("mount", &["@/image:/m:ro"]),
     ("mount", &["@/image:/m:rw"]),
     ("mount", &["@/image:/m"]),
@@ -109,6 +110,9 @@ impl Scene {
     }
 
     fn words(&self, flag: &str, values: &[&str]) -> Vec<String> {
+        if values.is_empty() {
+            return vec![format!("--{flag}")];
+        }
         let here = self.directory.path().to_str().unwrap();
         let each = values.iter().map(|value| value.replace('@', here));
         let words = each.flat_map(|value| [format!("--{flag}"), value]);

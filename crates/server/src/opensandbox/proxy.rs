@@ -13,11 +13,11 @@ use hyper::upgrade::OnUpgrade;
 use stockade_api::{Renew, Sandboxes};
 use tower::ServiceExt as _;
 
-use super::execd::pty::Clients;
 use super::request::{Peer, now, port_number, sandbox_id};
 use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
+use super::terminal_clients::Clients;
 use super::{App, REQUEST_BYTES, egress, execd, extensions, port};
 use crate::auth::invalid_token;
 use crate::failure::{Failure, invalid};

@@ -17,7 +17,8 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::super::target::{PortState, Target};
-use super::pty::{Place, Pty};
+use super::super::terminal_clients::Place;
+use super::pty::Pty;
 use super::{command, pty_output};
 use crate::failure::Failure;
 
