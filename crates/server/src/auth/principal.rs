@@ -101,7 +101,7 @@ impl HttpAuth {
 }
 
 fn from_key(key: stockade_api::ApiKey) -> Principal {
-    let caller = Caller::new(key.owner_id).from_elsewhere();
+    let caller = Caller::new(key.owner_id).over_network();
     let caller = if key.admin { caller.with_admin() } else { caller };
     Principal { caller, key: Some(key.id) }
 }
