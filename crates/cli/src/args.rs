@@ -221,8 +221,7 @@ pub enum Command {
     /// Check and run small TypeScript programs
     #[command(after_help = examples::SNIPPET)]
     Snippet(snippet::Snippet),
-    /// Serve tools to agents over the Model Context Protocol on standard streams, or run another server
-    /// in a sandbox
+    /// Serve tools to agents over the Model Context Protocol, or run such a server in a sandbox
     #[command(after_help = examples::MCP)]
     Mcp(Box<mcp::Mcp>),
     /// Write a first workflow file and type declarations for editors
@@ -427,7 +426,7 @@ pub struct Run {
     /// The directory whose project it is, if not the current one.
     #[arg(skip)]
     pub start: Option<PathBuf>,
-    /// How long the command may take to end after its input has ended; as long as it likes when absent.
+    /// How long the command may last after its input has ended.
     #[arg(skip)]
     pub after_input: Option<Duration>,
     /// Start this program instead of the image's entrypoint; the image's arguments are then left out
@@ -591,7 +590,6 @@ impl Command {
     pub fn needs_engine(&self) -> bool {
         match self {
             Self::Debug(_) | Self::Snippet(_) | Self::Graph(_) | Self::Serve(_) => true,
-            // A server in a sandbox is a one-shot run.
             Self::Mcp(mcp) => mcp.what.is_none(),
             Self::Up(up) => up.result.is_some(),
             _ => false,

@@ -7,8 +7,10 @@
 //! Reading order: `options` (the configuration of a host), `host` (its construction), `serve` (the
 //! server), `listener` (its listener over TCP); `confined` is for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
-//! only this program has; `in_process` has the operations without a server.
+//! only this program has; `in_process` has the operations without a server,
+//! `agents` what agents are offered, and `snippets` the runner of snippets.
 
+mod agents;
 mod commands;
 mod confined;
 mod connector;
@@ -25,6 +27,7 @@ mod serve;
 mod serve_options;
 mod server;
 mod settings;
+mod snippets;
 mod takeover;
 
 use std::ffi::OsString;

@@ -13,8 +13,7 @@ use stockade_server::tcp::{self, Listener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::commands;
-use crate::commands::mcp::Workers;
+use crate::agents::{self, Workers};
 use crate::host::Host;
 use crate::listener::ListenOptions;
 use crate::options::Options;
@@ -171,8 +170,8 @@ async fn prepare(
     };
     let own = local::routes_over_tcp(operations, std::sync::Arc::clone(&auth));
     let hosts = listen.allowed_hosts();
-    let agents = commands::mcp::offer(&host.sandboxes(), Grants::default(), Workers::for_server());
-    let agents = mcp::routes(agents, std::sync::Arc::clone(&auth), hosts.clone(), stopped);
+    let offer = agents::offer(&host.sandboxes(), Grants::default(), Workers::for_server());
+    let agents = mcp::routes(offer, std::sync::Arc::clone(&auth), hosts.clone(), stopped);
     let routes = opensandbox::routes(host.sandboxes(), auth, hosts, own).merge(agents);
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let url = format!("{}://{address}", listen.scheme());
