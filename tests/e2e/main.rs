@@ -59,6 +59,7 @@ mod refused_calls;
 mod registry;
 mod run;
 mod run_and_create;
+mod run_held;
 mod sandbox;
 mod served;
 mod smithers_pages;

@@ -75,7 +75,7 @@ impl Caller {
 
     /// The same caller, which may be on another machine.
     #[must_use]
-    pub const fn from_elsewhere(mut self) -> Self {
+    pub const fn over_network(mut self) -> Self {
         self.remote = true;
         self
     }

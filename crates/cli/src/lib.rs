@@ -48,8 +48,9 @@ use std::io::Write as _;
 use stockade_core::printable::escaped_lines;
 use stockade_core::{Code, Problem};
 
+use crate::args::Command;
 use crate::args::global::Global;
-use crate::args::{Command, Place};
+use crate::args::place::Place;
 use crate::problem::Failure;
 use crate::remote::Launch;
 use crate::remote::chosen::{self, ChosenServer, Source};

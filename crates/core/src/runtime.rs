@@ -146,6 +146,9 @@ const fn native(capability: Capability) -> Support {
 const fn bwrap(capability: Capability) -> Support {
     match capability {
         Capability::Users => Support::No("bubblewrap maps one user and one group only"),
+        Capability::Images => Support::Conditional(
+            "if Stockade's own programs run in it: with glibc, not musl or static",
+        ),
         Capability::MemoryLimit | Capability::CpuLimit => CONTROL_GROUP,
         Capability::Checkpoint => NO_MEMORY_IMAGE,
         _ => Support::Yes,

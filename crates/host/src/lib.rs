@@ -8,8 +8,10 @@
 //! server), `listener` (its listener over TCP), `web` (what browsers use);
 //! `confined` is for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
-//! only this program has; `in_process` has the operations without a server.
+//! only this program has; `in_process` has the operations without a server,
+//! `agents` what agents are offered, and `snippets` the runner of snippets.
 
+mod agents;
 mod audit;
 mod commands;
 mod confined;
@@ -28,6 +30,7 @@ mod serve;
 mod serve_options;
 mod server;
 mod settings;
+mod snippets;
 mod takeover;
 mod web;
 

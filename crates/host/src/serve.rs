@@ -14,8 +14,7 @@ use stockade_server::{Served, Watch, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::commands;
-use crate::commands::mcp::Workers;
+use crate::agents::{self, Workers};
 use crate::host::Host;
 use crate::listener::ListenOptions;
 use crate::log;
@@ -176,7 +175,7 @@ async fn prepare(
     let options = listen.web(address)?;
     let (sandboxes, ports) = (host.sandboxes(), host.ports(options.site.clone())?);
     let snippets: Arc<dyn Snippets> = Arc::new(Workers::for_server());
-    let offer = commands::mcp::offer(&sandboxes, Grants::default(), Arc::clone(&snippets));
+    let offer = agents::offer(&sandboxes, Grants::default(), Arc::clone(&snippets));
     let watch = Watch::new(listen.limits(), Some(host.refusals()));
     let operations = local::Operations {
         sandboxes: Arc::clone(&sandboxes),

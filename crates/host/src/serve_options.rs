@@ -180,10 +180,10 @@ impl<V: Fn(&str) -> Option<OsString>> Values<V> {
         variable: V,
     ) -> Result<Self, Problem> {
         let named = variable("STOCKADE_CONFIG").filter(|name| !name.is_empty());
-        let path = flags.config.clone().or(named.map(Into::into));
+        let path = flags.config.clone().or_else(|| named.map(Into::into));
         let text = path.as_deref().map(read_file).transpose()?;
         Self::of(flags, data_dir, variable, text.as_deref().unwrap_or_default())
-            .map_err(|why| unreadable(path.as_deref().unwrap_or(Path::new("")), why))
+            .map_err(|why| unreadable(path.as_deref().unwrap_or_else(|| Path::new("")), why))
     }
 
     /// The same with the text of a file.

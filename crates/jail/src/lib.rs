@@ -74,7 +74,7 @@ pub use launch::{
     Error, Jail, Launching, PersistentJail, launch, launch_in_container, launch_persistent,
 };
 pub use refused_calls::{
-    CallListener, Heard, REST as REFUSED_CALLS_REST, RefusedCall, RefusedCalls,
+    CallListener, CallsState, REST as REFUSED_CALLS_REST, RefusedCall, RefusedCalls,
 };
 pub use relay::{Captured, Sink};
 pub use spec::{

@@ -47,7 +47,7 @@ pub struct RefusedCall {
 
 /// What a turn has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum CallsState {
     /// Nothing more waits.
     All,
     /// More may wait: continue after [`REST`].
@@ -64,22 +64,22 @@ impl CallListener {
 
     /// Answers a bounded number of the calls that wait, and never blocks. Each answer is the errno
     /// of the filter.
-    pub fn answer(&self, mut refused: impl FnMut(RefusedCall)) -> Heard {
+    pub fn answer(&self, mut refused: impl FnMut(RefusedCall)) -> CallsState {
         for _ in 0..BATCH {
             match self.is_readable() {
                 Ok(Some(true)) => {}
-                Ok(Some(false)) => return Heard::All,
-                Ok(None) | Err(_) => return Heard::Over,
+                Ok(Some(false)) => return CallsState::All,
+                Ok(None) | Err(_) => return CallsState::Over,
             }
             match self.answer_next() {
                 Ok(call) => refused(call),
                 // The process was killed or interrupted meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Heard::Over,
+                Err(_) => return CallsState::Over,
             }
         }
-        Heard::Flood
+        CallsState::Flood
     }
 
     /// Whether a call waits; `None` once there will be none any more. Receiving blocks when none

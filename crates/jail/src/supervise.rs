@@ -13,7 +13,7 @@ use crate::deferred_close::DeferredClose;
 use crate::launch::{self, Error, Jail, OuterStreams};
 use crate::network::StubListeners;
 use crate::pty;
-use crate::refused_calls::{CallListener, Heard, REST, RefusedCalls};
+use crate::refused_calls::{CallListener, CallsState, REST, RefusedCalls};
 use crate::relay::{self, Captured, Pump, Sink};
 use crate::spec::WindowSize;
 use crate::sys;
@@ -463,9 +463,9 @@ impl Session {
         let Some(listener) = &self.call_listener else { return };
         let calls = &mut self.refused_calls;
         match listener.answer(|call| _ = calls.insert(call)) {
-            Heard::All => {}
-            Heard::Flood => self.listens_again = Some(Instant::now() + REST),
-            Heard::Over => self.call_listener = None,
+            CallsState::All => {}
+            CallsState::Flood => self.listens_again = Some(Instant::now() + REST),
+            CallsState::Over => self.call_listener = None,
         }
     }
 

@@ -54,6 +54,11 @@ pub enum Error {
     /// The configuration of an image cannot be used.
     #[error(transparent)]
     ImageProcess(Box<stockade_image::InvalidProcess>),
+    /// Bubblewrap executes Stockade's init in the image, which cannot run there.
+    #[error(
+        "bubblewrap executes Stockade's init inside, and the image lacks the loader that it needs"
+    )]
+    NoLoader,
     /// There is no private base.
     #[error("cannot use the private base")]
     Base(#[source] Box<crate::private_base::Error>),

@@ -18,6 +18,12 @@ const RESULT: &str = "/result";
 /// How large a result may be before it is judged.
 const RESULT_BYTES: u64 = 512 << 20;
 
+/// The loader of programs that are linked with the C library of the host.
+const LOADER: &str = match cfg!(target_arch = "aarch64") {
+    true => "/lib/ld-linux-aarch64.so.1",
+    false => "/lib64/ld-linux-x86-64.so.2",
+};
+
 /// The layers of an image, open, and what must be made above them.
 #[derive(Debug)]
 pub(crate) struct ImageRoot {
@@ -27,6 +33,8 @@ pub(crate) struct ImageRoot {
     pub(crate) directories: Vec<(PathBuf, Mount)>,
     /// Whether the image has a directory for temporary files.
     pub(crate) has_tmp: bool,
+    /// Whether the image has the loader that Stockade's own programs need.
+    pub(crate) has_loader: bool,
     /// What keeps the layers from being removed.
     pub(crate) locks: Vec<OwnedFd>,
 }
@@ -58,18 +66,21 @@ pub(crate) fn open(
     };
     let below = layers.map(open).collect::<Result<_, _>>()?;
     let top = HostPath { tree: open(top)?, real: top.clone() };
-    let (mut directories, has_tmp) = to_make(&image, spec)?;
+    let (mut directories, has_tmp, has_loader) = to_make(&image, spec)?;
     // A user of the image other than its root cannot make the directory of a result.
     if own.user != 0 && spec.mounts.iter().any(|mount| mount.inside == Path::new(REQUEST)) {
         let User { user, group } = own;
         let scratch = Scratch { mode: 0o755, size_bytes: RESULT_BYTES, user, group };
         directories.push((RESULT.into(), Mount::Scratch(scratch)));
     }
-    Ok((top, ImageRoot { below, directories, has_tmp, locks }))
+    Ok((top, ImageRoot { below, directories, has_tmp, has_loader, locks }))
 }
 
 /// The directories that a process of the image expects and that are not there.
-fn to_make(image: &Image, spec: &SandboxSpec) -> Result<(Vec<(PathBuf, Mount)>, bool), Error> {
+fn to_make(
+    image: &Image,
+    spec: &SandboxSpec,
+) -> Result<(Vec<(PathBuf, Mount)>, bool, bool), Error> {
     let refused = |error: stockade_image::InvalidProcess| Error::ImageProcess(Box::new(error));
     let unread = |error: stockade_image::LayerError| refused(error.into());
     let tree = Tree::open(image).map_err(unread)?;
@@ -89,7 +100,8 @@ fn to_make(image: &Image, spec: &SandboxSpec) -> Result<(Vec<(PathBuf, Mount)>, 
         }
     }
     let has_tmp = tree.is_directory(Path::new("/tmp")).map_err(unread)? == Some(true);
-    Ok((directories, has_tmp))
+    let has_loader = tree.is_directory(Path::new(LOADER)).map_err(unread)? == Some(false);
+    Ok((directories, has_tmp, has_loader))
 }
 
 /// The image of a name in the store of a data directory, for this host: a reference, or a digest.

@@ -85,6 +85,9 @@ impl Request {
         let mut below = Vec::new();
         let is_of_store = self.image.is_some();
         if let Some(image) = self.image.take() {
+            if bubblewrap.is_some() && !image.has_loader {
+                return Err(Error::NoLoader);
+            }
             below = image.below;
             locks.extend(image.locks);
             // A bind mount would show its path on the host.

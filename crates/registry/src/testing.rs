@@ -245,7 +245,7 @@ impl Download {
             present: Vec::new(),
             max_bytes: 100 << 20,
         };
-        let short = Duration::from_millis(300);
+        let short = Duration::from_millis(1500);
         let times = Times {
             head: short,
             document: short,

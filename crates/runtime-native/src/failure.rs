@@ -132,6 +132,11 @@ impl From<stockade_plan::Error> for Failure {
             Plan::Limit { limit, reason, remedy } => {
                 Self::Limit { limit, reason, remedy: remedy.text_for(STARTER) }
             }
+            Plan::NoLoader => Self::Unsupported {
+                capability: Capability::Images.as_str().to_owned(),
+                reason: error.to_string(),
+                remedy: Some("--runtime native".to_owned()),
+            },
             Plan::OneUser(own) => Self::Unsupported {
                 capability: Capability::Users.as_str().to_owned(),
                 reason: stockade_plan::single_user(own),

@@ -92,7 +92,7 @@ mod tests {
         let here = Caller::new(OwnerId::new("me").unwrap());
         let options = Options::default().for_exposed_server();
         assert_eq!(check_sandbox(&here, &mut request, &options), Ok(()));
-        check_sandbox(&here.from_elsewhere(), &mut request, &options)
+        check_sandbox(&here.over_network(), &mut request, &options)
     }
 
     fn network(allow: &str, internal: &str) -> CreateSandbox {

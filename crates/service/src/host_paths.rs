@@ -69,7 +69,7 @@ mod tests {
         std::os::unix::fs::symlink(path("shared/below"), path("inner")).unwrap();
         let options = Options { host_paths: vec![path("shared")], ..Options::default() };
         let local = Caller::new(OwnerId::new("o").unwrap());
-        let remote = local.clone().from_elsewhere();
+        let remote = local.clone().over_network();
         let requests = |name: &str| {
             let (host, inside) = (path(name), PathBuf::from("/m"));
             let mount = HostMount { host: host.clone(), inside: inside.clone(), writable: false };
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_api_key_cannot_give_up_the_private_base_of_the_server() {
-        let remote = Caller::new(OwnerId::new("o").unwrap()).from_elsewhere();
+        let remote = Caller::new(OwnerId::new("o").unwrap()).over_network();
         let without = CreateSandbox { private_base: Some(false), ..CreateSandbox::default() };
         let exposed = Options::default().for_exposed_server();
         assert!(check(&remote, &mut without.clone(), &exposed).is_err());

@@ -1,33 +1,14 @@
 //! Images that a request names: they are downloaded before anything of the sandbox is made, and the
 //! sandbox is recorded with the digest of what the name meant then.
 
-use std::fmt::Debug;
-
-use async_trait::async_trait;
 use stockade_api::{Caller, CreateSandbox, PullPolicy, Result};
 use stockade_core::{Code, Problem};
 use stockade_runtime::{Error, Runtime};
 
 use crate::failure::runtime_problem;
+use crate::image_source::ImageSource;
 use crate::inner::Inner;
 use crate::spec;
-
-/// Where the images of the store come from.
-#[async_trait]
-pub trait ImageSource: Debug + Send + Sync {
-    /// Downloads the image of a name into the store of the data directory. The download continues
-    /// if the caller stops waiting; a second request for the same image waits for it.
-    ///
-    /// # Errors
-    /// Why there is no image.
-    async fn pull(&self, name: &str) -> Result<()>;
-
-    /// The registry that a name leads to.
-    ///
-    /// # Errors
-    /// [`Code::InvalidInput`] for a text that is not the name of an image.
-    fn registry(&self, name: &str) -> Result<String>;
-}
 
 impl Inner {
     /// The image that a request names, with its digest; `None` if it names none. One that is missing

@@ -23,6 +23,7 @@ pub mod fireflow;
 mod handoff;
 mod handshake;
 mod host_paths;
+mod image_source;
 mod images;
 mod inner;
 mod launch;
@@ -51,7 +52,7 @@ mod tools;
 mod wakers;
 
 pub use host_paths::allowed as allowed_host_path;
-pub use images::ImageSource;
+pub use image_source::ImageSource;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;
 pub use spec::requested_spec;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_egress_control::Program;
 
-use crate::images::ImageSource;
+use crate::image_source::ImageSource;
 
 /// The variable of [`Options::queue_concurrency`] (FireFlow, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";

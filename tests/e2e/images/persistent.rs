@@ -62,7 +62,23 @@ fn an_image_that_a_sandbox_uses_is_not_removed(world: &World) {
     assert!(missing.stderr.contains("IMAGE_NOT_FOUND"), "{missing}");
 }
 
+fn bubblewrap_refuses_an_image_in_which_its_init_cannot_run(world: &World) {
+    let Some(shell) = busybox("images::persistent::bubblewrap") else { return };
+    import(world, "app:1", vec![base(&shell, "bin")], json!({}));
+    let words = ["create", "--runtime", "bwrap", "--image", "app:1", "--pull", "never"];
+    let refused = world.stockade(&words).finish();
+    assert!(refused.code() != 0 && refused.stderr.contains("[UNSUPPORTED]"), "{refused}");
+    let words = [&words[..], &["--fallback-runtime", "native", "--id", "box"]].concat();
+    let made = world.stockade(&words).finish();
+    // What an image has is known only when it is opened: no fallback is chosen then.
+    assert!(
+        made.stderr.contains("--runtime native") || made.stderr.contains("not usable"),
+        "{made}"
+    );
+}
+
 as_root_and_as_user! {
+    bubblewrap_refuses_an_image_in_which_its_init_cannot_run,
     a_sandbox_of_an_image_keeps_its_files_and_its_image,
     an_image_that_a_sandbox_uses_is_not_removed,
 }

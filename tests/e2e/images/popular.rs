@@ -28,8 +28,8 @@ struct Popular {
     /// Scripts and files: names with contents; a script starts with `#!`.
     files: &'static [(&'static str, &'static str)],
     config: fn() -> Value,
-    /// What `run` prints without arguments, with the id of the user in place of `UID` and its groups in
-    /// place of `GROUPS`.
+    /// What `run` prints without arguments, with the id of the user in place of `UID`, its groups in place
+    /// of `GROUPS`, and the directory in which a run starts in place of `PROJECT`.
     prints: &'static str,
     /// The user and the groups that the command has for root.
     user: (u32, &'static str),
@@ -49,7 +49,7 @@ fn popular() -> Vec<Popular> {
             users: ("", "bin:x:1:root,bin,daemon\nwheel:x:10:root\n"),
             files: &[("usr/bin/who-am-i", "#!/bin/sh\necho $(id -u) $(pwd)\n")],
             config: || json!({ "Cmd": ["/bin/sh", "-c", "who-am-i"], "Env": ["PATH=/usr/bin:/bin"] }),
-            prints: "UID /\n",
+            prints: "UID PROJECT\n",
             user: (0, "0 1 10"),
         },
         Popular {
@@ -58,7 +58,7 @@ fn popular() -> Vec<Popular> {
             users: NOBODY,
             files: &[("bin/who-am-i", WHO)],
             config: || json!({ "Cmd": ["who-am-i"] }),
-            prints: "UID GROUPS /\n",
+            prints: "UID GROUPS PROJECT\n",
             user: root,
         },
         Popular {
@@ -74,7 +74,7 @@ fn popular() -> Vec<Popular> {
                     "Entrypoint": ["/app/busybox", "sh", "-c", "/app/busybox id -u; /app/busybox pwd"],
                     "Env": ["SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"] })
             },
-            prints: "UID\n/home/nonroot\n",
+            prints: "UID\nPROJECT\n",
             user: (65532, "65532"),
         },
         Popular {
@@ -83,7 +83,7 @@ fn popular() -> Vec<Popular> {
             users: ("node:x:1000:1000::/home/node:/bin/bash\n", "node:x:1000:\n"),
             files: &[("usr/local/bin/docker-entrypoint.sh", ENTRY), ("usr/local/bin/node", WHO)],
             config: || json!({ "Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["node"] }),
-            prints: "entry of UID\nUID GROUPS /\n",
+            prints: "entry of UID\nUID GROUPS PROJECT\n",
             user: root,
         },
         Popular {
@@ -92,7 +92,7 @@ fn popular() -> Vec<Popular> {
             users: ("node:x:1000:1000::/home/node:/bin/bash\n", "node:x:1000:\nvideo:x:44:node\n"),
             files: &[("usr/local/bin/node", WHO)],
             config: || json!({ "User": "node", "WorkingDir": "/usr/src/app", "Cmd": ["node", "index.js"] }),
-            prints: "UID GROUPS /usr/src/app\n",
+            prints: "UID GROUPS PROJECT\n",
             user: (1000, "1000 44"),
         },
         Popular {
@@ -154,7 +154,7 @@ fn popular() -> Vec<Popular> {
                 json!({ "Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["redis-server"],
                     "WorkingDir": "/data", "Volumes": { "/data": {} } })
             },
-            prints: "entry of UID\nUID GROUPS /data\n",
+            prints: "entry of UID\nUID GROUPS PROJECT\n",
             user: root,
         },
         Popular {
@@ -166,7 +166,7 @@ fn popular() -> Vec<Popular> {
                 json!({ "Cmd": ["go"], "WorkingDir": "/go", "Env": ["GOPATH=/go",
                     "PATH=/go/bin:/usr/local/go/bin:/usr/bin:/bin"] })
             },
-            prints: "/go /go\n",
+            prints: "/go PROJECT\n",
             user: root,
         },
         Popular {
@@ -190,7 +190,7 @@ fn popular() -> Vec<Popular> {
                 json!({ "Entrypoint": ["/__cacert_entrypoint.sh"], "Cmd": ["jshell"],
                     "Env": ["JAVA_HOME=/opt/java/openjdk", "PATH=/opt/java/openjdk/bin:/usr/bin:/bin"] })
             },
-            prints: "entry of UID\nUID GROUPS /\n",
+            prints: "entry of UID\nUID GROUPS PROJECT\n",
             user: root,
         },
         Popular {
@@ -223,7 +223,7 @@ fn popular() -> Vec<Popular> {
                 json!({ "Cmd": ["httpd-foreground"], "WorkingDir": "/usr/local/apache2",
                     "StopSignal": "SIGWINCH" })
             },
-            prints: "UID GROUPS /usr/local/apache2\n",
+            prints: "UID GROUPS PROJECT\n",
             user: root,
         },
         Popular {
@@ -271,7 +271,7 @@ fn popular() -> Vec<Popular> {
                 json!({ "User": "1000:0", "WorkingDir": "/usr/share/elasticsearch",
                     "Entrypoint": ["/bin/sh", "/usr/local/bin/docker-entrypoint.sh"], "Cmd": ["eswrapper"] })
             },
-            prints: "entry of UID\nUID GROUPS /usr/share/elasticsearch\n",
+            prints: "entry of UID\nUID GROUPS PROJECT\n",
             user: (1000, "0"),
         },
         Popular {
@@ -280,7 +280,7 @@ fn popular() -> Vec<Popular> {
             users: ("grafana:x:472:0::/home/grafana:/sbin/nologin\n", ""),
             files: &[("run.sh", WHO)],
             config: || json!({ "User": "472", "WorkingDir": "/usr/share/grafana", "Entrypoint": ["/run.sh"] }),
-            prints: "UID GROUPS /usr/share/grafana\n",
+            prints: "UID GROUPS PROJECT\n",
             user: (472, "0"),
         },
         Popular {
@@ -297,7 +297,7 @@ fn popular() -> Vec<Popular> {
             layout: Layout::Scratch,
             users: NOBODY,
             files: &[],
-            config: || json!({ "Cmd": ["/hello", "echo", "Hello from a sandbox!"] }),
+            config: || json!({ "Cmd": ["/busybox", "echo", "Hello from a sandbox!"] }),
             prints: "Hello from a sandbox!\n",
             user: root,
         },
@@ -312,7 +312,7 @@ fn layers(image: &Popular, shell: &[u8]) -> Vec<Layer> {
         Layout::Musl => base(shell, "bin"),
         Layout::Merged => base(shell, "usr/bin").link("bin", "usr/bin").link("sbin", "usr/sbin"),
         Layout::NoShell => Layer::default().directory("app").program("app/busybox", shell),
-        Layout::Scratch => return vec![Layer::default().program("hello", shell)],
+        Layout::Scratch => return vec![Layer::default().program("busybox", shell)],
     };
     let listed =
         Layer::default().file("etc/passwd", users.as_bytes()).file("etc/group", groups.as_bytes());
@@ -336,6 +336,7 @@ fn each_popular_layout_runs_and_is_a_sandbox(world: &World) {
             own => (own.to_string(), own.to_string()),
         };
         let expected = image.prints.replace("UID", &user).replace("GROUPS", &groups);
+        let expected = expected.replace("PROJECT", world.project.to_str().unwrap());
         let words = ["run", "--discard", "--pull", "never", "--image", image.name];
         let ran = world.stockade(&words).finish();
         assert_eq!(ran.stdout, expected, "{}: {ran}", image.name);
@@ -344,7 +345,7 @@ fn each_popular_layout_runs_and_is_a_sandbox(world: &World) {
         let program = match image.layout {
             Layout::Musl | Layout::Merged => "/bin/busybox",
             Layout::NoShell => "/app/busybox",
-            Layout::Scratch => "/hello",
+            Layout::Scratch => "/busybox",
         };
         let made = world.stockade(&["create", "--image", image.name, "--pull", "never"]).finish();
         let id = made.succeeds().stdout.trim().to_owned();

@@ -24,6 +24,11 @@ fn hello() -> Value {
         "clientInfo": {"name": "test", "version": "1"}}})
 }
 
+/// The header with a key for what the user of the server owns.
+fn own_key(world: &World) -> String {
+    format!("x-api-key: {}", key(world, &[]).0)
+}
+
 /// Opens a session; returns its header.
 fn open(server: Address, auth: &str) -> String {
     let opened = post(server, &[auth], &hello());
@@ -46,8 +51,9 @@ fn result(response: &Response) -> Value {
     assert_eq!(response.status, 200, "{}", response.text());
     let text = response.text();
     let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-    let messages = data.filter_map(|data| serde_json::from_str::<Value>(data.trim()).ok());
-    let found = messages.filter(|message| message.get("id").is_some()).last();
+    let mut messages =
+        data.rev().filter_map(|data| serde_json::from_str::<Value>(data.trim()).ok());
+    let found = messages.find(|message| message.get("id").is_some());
     let message = found.unwrap_or_else(|| panic!("{text}"));
     message.get("result").unwrap_or(&message).clone()
 }
@@ -158,8 +164,9 @@ fn requests_are_authenticated(world: &World) {
 
 fn decisions_are_the_users(world: &World) {
     let server = Server::start(world, &[]);
-    let session = open(*server, ACCEPT);
-    let own = [session.as_str()];
+    let auth = own_key(world);
+    let session = open(*server, &auth);
+    let own = [auth.as_str(), session.as_str()];
     world.write("f", "one\n");
     world.stockade(&["run", "--", "sh", "-c", "echo two > f"]).finish().succeeds();
     let bundle = world.bundles()[0]["id"].clone();
@@ -169,7 +176,6 @@ fn decisions_are_the_users(world: &World) {
     let refused = call(*server, &own, "create", &json!({"workspace": project}));
     assert!(refused.to_string().contains("FORBIDDEN"), "{refused}");
     assert_eq!(world.read("f"), "one\n");
-    world.stockade(&["reject", "latest"]).finish().succeeds();
 }
 
 /// The protocol of 2026 has no sessions: a question is a response, and its answer comes with the same
@@ -180,6 +186,7 @@ fn a_question_can_be_a_response(world: &World) {
     world.stockade(&["run", "--", "sh", "-c", "echo two > f"]).finish().succeeds();
     let bundle = world.bundles()[0]["id"].clone();
     let version = "mcp-protocol-version: 2026-07-28";
+    let auth = own_key(world);
     let send = |bundle: &Value, more: Value| {
         let mut params = json!({"name": "apply", "arguments": {"bundle": bundle}, "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -187,7 +194,7 @@ fn a_question_can_be_a_response(world: &World) {
             "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let headers = [version, "mcp-method: tools/call", "mcp-name: apply"];
+        let headers = [auth.as_str(), version, "mcp-method: tools/call", "mcp-name: apply"];
         let response = post(*server, &headers, &message);
         match response.head.contains("application/json") {
             true => response.value()["result"].clone(),
@@ -231,18 +238,19 @@ fn read_until(server: Address, head: &str, body: &str, wanted: &str) -> String {
 
 fn a_stream_can_be_resumed(world: &World) {
     let server = Server::start(world, &[]);
-    let session = open(*server, ACCEPT);
-    let created = call(*server, &[&session], "create", &json!({}));
+    let auth = own_key(world);
+    let session = open(*server, &auth);
+    let created = call(*server, &[&auth, &session], "create", &json!({}));
     let id = created["structuredContent"]["sandbox"].clone();
     let command = "while ! [ -e go ]; do sleep 0.1; done; echo resumed";
     let message = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
         "params": {"name": "run", "arguments": {"sandbox": id, "command": command}}});
-    let head = format!("POST /mcp HTTP/1.1\r\n{session}");
+    let head = format!("POST /mcp HTTP/1.1\r\n{auth}\r\n{session}");
     let begin = read_until(*server, &head, &message.to_string(), "\nid:");
     let event = begin.split("\nid:").nth(1).unwrap().lines().next().unwrap().trim().to_owned();
     let go = json!({"sandbox": id, "path": "go", "content": ""});
-    assert_eq!(call(*server, &[&session], "write", &go)["isError"], json!(false));
-    let head = format!("GET /mcp HTTP/1.1\r\n{session}\r\nlast-event-id: {event}");
+    assert_eq!(call(*server, &[&auth, &session], "write", &go)["isError"], json!(false));
+    let head = format!("GET /mcp HTTP/1.1\r\n{auth}\r\n{session}\r\nlast-event-id: {event}");
     let rest = read_until(*server, &head, "", "resumed");
     assert!(rest.contains("\"id\":9"), "{rest}");
 }

@@ -228,6 +228,19 @@ fn arguments_are_checked(world: &World) {
     session.end();
 }
 
+/// Waits until no command runs in any sandbox.
+fn no_command_runs(world: &World) {
+    let since = Instant::now();
+    loop {
+        let listed = world.stockade(&["ps", "--json"]).finish();
+        listed.succeeds();
+        if listed.json()["commands"].as_array().unwrap().is_empty() {
+            break;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "the command runs: {listed}");
+    }
+}
+
 fn a_cancelled_call_ends_its_command(world: &World) {
     let mut session = Session::start(world, &["mcp"]);
     let id = session.value("create", &json!({}))["sandbox"].clone();
@@ -240,16 +253,47 @@ fn a_cancelled_call_ends_its_command(world: &World) {
     assert_eq!(progress["params"]["message"], "started\n");
     session.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
         "params": {"requestId": call, "reason": "enough"}}));
+    no_command_runs(world);
+    assert_eq!(session.value("run", &json!({"sandbox": id, "command": "true"}))["exitCode"], 0);
+    session.end();
+}
+
+/// Waits until a task has another status than these.
+fn settled(session: &mut Session, task: &Value, pending: &[&str]) -> Value {
     let since = Instant::now();
     loop {
-        let listed = world.stockade(&["ps", "--json"]).finish();
-        listed.succeeds();
-        if listed.json()["commands"].as_array().unwrap().is_empty() {
-            break;
+        let state = session.request("tasks/get", &json!({"taskId": task}));
+        if !pending.contains(&state["status"].as_str().unwrap_or_default()) {
+            return state;
         }
-        assert!(since.elapsed() < Duration::from_secs(60), "the command runs: {listed}");
+        assert!(since.elapsed() < Duration::from_secs(60), "{state}");
+        std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(session.value("run", &json!({"sandbox": id, "command": "true"}))["exitCode"], 0);
+}
+
+fn long_calls_become_tasks(world: &World) {
+    let capabilities = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let mut session = Session::capable(world, &["mcp"], None, &capabilities);
+    let id = session.value("create", &json!({}))["sandbox"].clone();
+    let ran = session.value("run", &json!({"sandbox": id, "command": "echo short"}));
+    assert_eq!(ran["stdout"], "short\n", "a short call has a result");
+    let command = "while ! [ -e go ]; do sleep 0.1; done; echo long";
+    let task = session.call("run", &json!({"sandbox": id, "command": command}));
+    assert_eq!(task["status"], "working", "{task}");
+    let name = task["taskId"].clone();
+    session.value("write", &json!({"sandbox": id, "path": "go", "content": ""}));
+    let ended = settled(&mut session, &name, &["working"]);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert_eq!(ended["result"]["structuredContent"]["stdout"], "long\n", "{ended}");
+
+    let task = session.call("run", &json!({"sandbox": id, "command": "sleep 100000"}));
+    let name = task["taskId"].clone();
+    session.request("tasks/cancel", &json!({"taskId": name}));
+    let ended = settled(&mut session, &name, &["working"]);
+    assert_eq!(ended["status"], "cancelled", "{ended}");
+    no_command_runs(world);
+    let unknown = session.request("tasks/get", &json!({"taskId": "nothing"}));
+    assert!(unknown.get("error").is_some(), "{unknown}");
     session.end();
 }
 
@@ -282,5 +326,6 @@ as_root_and_as_user![
     hostile_output_is_data,
     arguments_are_checked,
     a_cancelled_call_ends_its_command,
+    long_calls_become_tasks,
     what_is_granted_is_allowed,
 ];

@@ -32,11 +32,21 @@ impl Session {
 
     /// The same, for a program that can ask its user, who gives this answer.
     pub(super) fn answering(world: &World, words: &[&str], answer: Option<Value>) -> Self {
-        let running = world.stockade(words).deadline(300).start();
         let capabilities = match &answer {
             Some(_) => json!({"elicitation": {}}),
             None => json!({}),
         };
+        Self::capable(world, words, answer, &capabilities)
+    }
+
+    /// The same, for a program with these capabilities.
+    pub(super) fn capable(
+        world: &World,
+        words: &[&str],
+        answer: Option<Value>,
+        capabilities: &Value,
+    ) -> Self {
+        let running = world.stockade(words).deadline(300).start();
         let mut session = Self {
             running,
             next_id: 1,

@@ -1,19 +1,31 @@
 //! A sandbox that is allowed to reach the port of a server without keys is not taken for the user of the
 //! server, although the process that connects on its behalf has the same user.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use super::{Server, key};
+use crate::call::Outcome;
 use crate::harness::World;
 use crate::network::name_files;
 
-/// Sends a request for each host name after the address, and prints the status of each response.
+/// Sends a request for each host name after the address, and prints the status of each response. The
+/// connection is a direct one, or one through the proxy of the sandbox.
 const PROGRAM: &str = r#"
 use IO::Socket::INET;
-my ($address, $line, @hosts) = @ARGV;
-for my $host (@hosts) {
-    my $s = IO::Socket::INET->new(PeerAddr => $address, Timeout => 10) or do { print "none\n"; next };
+my ($way, $address, $line, @hosts) = @ARGV;
+my ($proxy) = ($ENV{https_proxy} || $ENV{HTTPS_PROXY} || "") =~ m{//([^/]+)};
+HOST: for my $host (@hosts) {
+    my $to = $way eq "proxy" ? $proxy : $address;
+    my $s = IO::Socket::INET->new(PeerAddr => $to, Timeout => 10) or do { print "none\n"; next };
+    if ($way eq "proxy") {
+        print $s "CONNECT $address HTTP/1.1\r\nHost: $address\r\n\r\n";
+        my $head = "";
+        while ($head !~ /\r\n\r\n/) {
+            sysread($s, my $byte, 1) or do { print "none\n"; next HOST };
+            $head .= $byte;
+        }
+        $head =~ m{^HTTP/1.. 200} or do { print "none\n"; next HOST };
+    }
     my $create = '{"image":{"uri":"host"},"timeout":600}';
     my $body = $line =~ m{^POST /v1} ? $create : $line =~ /^POST/ ? '{}' : '';
     print $s "$line HTTP/1.1\r\nHost: $host\r\nConnection: close\r\nContent-Type: application/json\r\n",
@@ -53,27 +65,52 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
+/// Requests that need a caller.
 const LINES: [&str; 4] = [
     "GET /v1/sandboxes",
     "POST /v1/sandboxes",
     "GET /stockade/v0/health",
     "POST /stockade/v0/call/list",
 ];
-
-/// No response is one of success, and each request has had a response.
-#[track_caller]
-fn is_held(output: &str, requests: usize) {
-    let lines: Vec<_> = output.lines().collect();
-    assert_eq!(lines.len(), requests, "{output}");
-    for line in lines {
-        let is_refused = ["401", "403", "none", "closed"].contains(&line);
-        assert!(is_refused, "a sandbox was served: {output}");
-    }
-}
+/// One that needs none: whoever gets an answer has reached the server.
+const REACHES: &str = "GET /health";
 
 fn version(world: &World) -> String {
     let shown = world.stockade(&["--version"]).finish();
     shown.stdout.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// The words that send requests, with these host names.
+struct Requests {
+    program: String,
+    hosts: [String; 4],
+}
+
+impl Requests {
+    fn words(&self, way: &str, address: &str, line: &str) -> Vec<String> {
+        let words = ["perl", "-e", &self.program, way, address, line].map(str::to_owned);
+        words.into_iter().chain(self.hosts.clone()).collect()
+    }
+
+    /// Attacks the server: it is reached, and serves nothing that needs a caller.
+    #[track_caller]
+    fn are_refused(&self, way: &str, address: &str, send: impl Fn(&[&str]) -> Outcome) {
+        let ask = |line| {
+            let words = self.words(way, address, line);
+            send(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let reached = ask(REACHES);
+        assert!(reached.stdout.contains("200"), "{way} {address} proves nothing: {reached}");
+        for line in LINES {
+            let outcome = ask(line);
+            let lines: Vec<_> = outcome.stdout.lines().collect();
+            assert_eq!(lines.len(), self.hosts.len(), "{outcome}");
+            for status in lines {
+                let is_refused = ["401", "403", "none", "closed"].contains(&status);
+                assert!(is_refused, "{way} {address} {line}: a sandbox was served: {outcome}");
+            }
+        }
+    }
 }
 
 fn the_user_of_a_sandbox_is_not_the_user_of_the_server(world: &World) {
@@ -81,63 +118,61 @@ fn the_user_of_a_sandbox_is_not_the_user_of_the_server(world: &World) {
     let names = ["--allowed-host", "host.stockade.internal", "--allowed-host", "server.test"];
     let server = Server::start(world, &names);
     let port = server.port;
-    let program = PROGRAM.replace("VERSION", &version(world));
     let here = format!("127.0.0.1:{port}");
     let inside = format!("host.stockade.internal:{port}");
     let named = format!("server.test:{port}");
-    let hosts = ["localhost", &inside, &named, &here];
-    let words = |address: &str, line: &str| {
-        let words = ["perl", "-e", &program, address, line];
-        words.into_iter().chain(hosts).map(str::to_owned).collect::<Vec<_>>()
-    };
+    let hosts = ["localhost".to_owned(), inside.clone(), named.clone(), here.clone()];
+    let requests = Requests { program: PROGRAM.replace("VERSION", &version(world)), hosts };
     // A process of the user outside is served: the requests are right.
     for line in LINES {
-        let own = words(&here, line);
+        let own = requests.words("direct", &here, line);
         let own = world.on_host(Path::new("/usr/bin/perl"), &own[1..]).finish();
+        assert_eq!(own.stdout.lines().count(), 4, "{own}");
         assert!(own.stdout.lines().all(|status| status.starts_with('2')), "{line}: {own}");
     }
-    // The same by every way out of a sandbox: of one run, and of a sandbox that the server itself holds.
-    let files = name_files(world, "127.0.0.1 server.test");
+    // The same from inside: of one run, and of a sandbox that the server itself holds.
     world.stockade(&["create", "--id", "box", "--allow", &inside]).finish().succeeds();
-    for line in LINES {
-        let request = words(&inside, line);
-        let run = ["run", "--discard", "--allow", &inside, "--"].map(str::to_owned);
-        let outcome = world.stockade(&[&run[..], &request].concat()).finish();
-        is_held(&outcome.stdout, hosts.len());
-        let exec = ["exec", "box", "--"].map(str::to_owned);
-        let outcome = world.stockade(&[&exec[..], &request].concat()).finish();
-        is_held(&outcome.stdout, hosts.len());
+    let files = name_files(world, "127.0.0.1 server.test");
+    let helper = ["with-names", files[0].as_str(), &files[1]];
+    for way in ["direct", "proxy"] {
+        requests.are_refused(way, &inside, |words| {
+            let run = ["run", "--discard", "--allow", &inside, "--"];
+            world.stockade(&[&run[..], words].concat()).finish()
+        });
+        requests.are_refused(way, &inside, |words| {
+            world.stockade(&[&["exec", "box", "--"][..], words].concat()).finish()
+        });
         // A name that is allowed, and its address too.
-        let request = words(&named, line);
-        let request: Vec<_> = request.iter().map(String::as_str).collect();
-        let run = ["run", "--discard", "--allow", &named, "--allow", &here, "--"];
-        let helper = ["with-names", &files[0], &files[1]];
-        let outcome = world.stockade_by(&helper, &[&run[..], &request].concat()).finish();
-        is_held(&outcome.stdout, hosts.len());
+        requests.are_refused(way, &named, |words| {
+            let run = ["run", "--discard", "--allow", &named, "--allow", &here, "--"];
+            world.stockade_by(&helper, &[&run[..], words].concat()).finish()
+        });
     }
+    // The address alone: nothing then compares the host name of the request.
+    requests.are_refused("proxy", &here, |words| {
+        let run = ["run", "--discard", "--allow", &named, "--allow", &here, "--"];
+        world.stockade_by(&helper, &[&run[..], words].concat()).finish()
+    });
     // A proxy of the user outside, which connects with a socket of its own.
     let script = world.path("proxy.py");
-    let mut file = std::fs::File::create(&script).unwrap();
-    file.write_all(PROXY.as_bytes()).unwrap();
+    world.plant(&script, PROXY);
     let mut proxy = world.on_host(Path::new("/usr/bin/python3"), &[&script]).start();
     proxy.wait_for_output("\n");
     let upstream = format!("http://127.0.0.1:{}", proxy.stdout().trim());
-    for line in LINES {
-        let request = words(&named, line);
+    requests.are_refused("proxy", &named, |words| {
         let run = ["run", "--discard", "--allow", &named, "--upstream-proxy", &upstream, "--"];
-        let outcome = world.stockade(&[&run.map(str::to_owned)[..], &request].concat()).finish();
-        is_held(&outcome.stdout, hosts.len());
-    }
+        world.stockade(&[&run[..], words].concat()).finish()
+    });
     proxy.signal(rustix::process::Signal::KILL);
     let list = world.stockade(&["ls", "--json"]).finish().json();
     let list = list["sandboxes"].as_array().unwrap();
     // Those of the requests from outside, and the one from which others were tried.
-    assert_eq!(list.len(), hosts.len() + 1, "{list:?}");
-    // With a key the user of a sandbox has nothing at all.
+    assert_eq!(list.len(), requests.hosts.len() + 1, "{list:?}");
+    // As soon as there is a key, nothing but a key counts.
     let (mine, _) = key(world, &[]);
-    let request = words(&inside, LINES[0]);
-    let exec = ["exec", "box", "--"].map(str::to_owned);
-    is_held(&world.stockade(&[&exec[..], &request].concat()).finish().stdout, hosts.len());
+    requests.are_refused("direct", &inside, |words| {
+        world.stockade(&[&["exec", "box", "--"][..], words].concat()).finish()
+    });
     let listed = server.request("GET /v1/sandboxes", &[&format!("x-api-key: {mine}")], b"");
     assert_eq!(listed.status, 200);
 }

@@ -24,38 +24,38 @@ fn changes_are_seen_after_a_commit(world: &World) {
         server.json(&format!("{method} {place}{path}"), &[&token], body)
     };
     let outside = |command: &str| output(&ask("POST /command", &json!({ "command": command })));
-    outside("mkdir -p /work/dir; cd /work; echo one > a; echo two > b; echo x > dir/x");
+    outside("mkdir -p /job/dir; cd /job; echo one > a; echo two > b; echo x > dir/x");
     let capabilities = ask("GET /v1/isolated/capabilities", &Value::Null).value();
     assert_eq!(capabilities["available"], json!(true), "{capabilities}");
     let refused = ask(
         "POST /v1/isolated/session",
-        &json!({ "workspace": { "path": "/work", "mode": "rw" } }),
+        &json!({ "workspace": { "path": "/job", "mode": "rw" } }),
     );
     assert_eq!(refused.status, 501, "{}", refused.text());
     let missing = ask("POST /v1/isolated/session", &json!({ "workspace": { "path": "/none" } }));
     assert_eq!(missing.status, 404, "{}", missing.text());
 
-    let request = json!({ "workspace": { "path": "/work" }, "idle_timeout_seconds": 600 });
+    let request = json!({ "workspace": { "path": "/job" }, "idle_timeout_seconds": 600 });
     let created = ask("POST /v1/isolated/session", &request);
     assert_eq!(created.status, 201, "{}", created.text());
     let session = created.value()["session_id"].as_str().unwrap().to_owned();
-    let one = format!("/v1/isolated/session/{session}");
+    let one = format!("/v1/isolated/job/{session}");
     let run = |code: &str, more: Value| {
         let mut request = json!({ "code": code });
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         ask(&format!("POST {one}/run"), &request)
     };
     let inside = |code: &str| output(&run(code, json!({})));
-    assert_eq!(inside("pwd; cat a; cd dir; export KEPT=yes"), ["/work", "one"]);
-    assert_eq!(inside("pwd; echo $KEPT"), ["/work/dir", "yes"]);
+    assert_eq!(inside("pwd; cat a; cd dir; export KEPT=yes"), ["/job", "one"]);
+    assert_eq!(inside("pwd; echo $KEPT"), ["/job/dir", "yes"]);
     let given = run("echo $GIVEN", json!({ "envs": { "GIVEN": "it's so" } }));
     assert_eq!(output(&given), ["it's so"]);
     assert_eq!(inside("echo \"[$GIVEN]\""), ["[]"]);
-    inside("cd /work; echo changed > a; rm b; mkdir new; echo f > new/f; ln -s f new/l; rm -r dir");
-    assert_eq!(outside("cd /work; cat a b; ls"), ["one", "two", "a", "b", "dir"]);
+    inside("cd /job; echo changed > a; rm b; mkdir new; echo f > new/f; ln -s f new/l; rm -r dir");
+    assert_eq!(outside("cd /job; cat a b; ls"), ["one", "two", "a", "b", "dir"]);
     let state = ask(&format!("GET {one}"), &Value::Null).value();
     assert_eq!(state["status"], "active");
-    assert_eq!(state["workspace"], json!({ "path": "/work", "mode": "overlay" }));
+    assert_eq!(state["workspace"], json!({ "path": "/job", "mode": "overlay" }));
     let listed = ask("GET /v1/isolated/sessions", &Value::Null).value();
     assert_eq!(listed["sessions"][0]["session_id"], session, "{listed}");
     let api_key = format!("x-api-key: {key}");
@@ -63,11 +63,11 @@ fn changes_are_seen_after_a_commit(world: &World) {
     assert_eq!(all["pagination"]["totalItems"], 1, "{all}");
 
     // Files of the session.
-    let read = ask(&format!("GET {one}/files/download?path=/work/new/f"), &Value::Null);
+    let read = ask(&format!("GET {one}/files/download?path=/job/new/f"), &Value::Null);
     assert_eq!((read.status, read.text().as_str()), (200, "f\n"));
-    let gone = ask(&format!("GET {one}/files/info?path=/work/b"), &Value::Null);
+    let gone = ask(&format!("GET {one}/files/info?path=/job/b"), &Value::Null);
     assert_eq!(gone.status, 404, "{}", gone.text());
-    assert_eq!(ask("GET /files/info?path=/work/new/f", &Value::Null).status, 404);
+    assert_eq!(ask("GET /files/info?path=/job/new/f", &Value::Null).status, 404);
 
     // A command in the background.
     let started = run("echo in the background; exit 7", json!({ "background": true }));
@@ -99,21 +99,21 @@ fn changes_are_seen_after_a_commit(world: &World) {
     assert_eq!(names, [".wh.b", ".wh.dir", "a", "new/", "new/f", "new/l"]);
 
     // A file that was changed outside is not overwritten.
-    outside("echo mine > /work/a");
+    outside("echo mine > /job/a");
     let conflict = ask(&format!("POST {one}/commit"), &Value::Null);
     assert_eq!(conflict.status, 409, "{}", conflict.text());
-    assert_eq!(outside("cd /work; cat a b"), ["mine", "two"]);
-    inside("rm /work/a");
-    outside("rm /work/a");
+    assert_eq!(outside("cd /job; cat a b"), ["mine", "two"]);
+    inside("rm /job/a");
+    outside("rm /job/a");
     let committed = ask(&format!("POST {one}/commit"), &Value::Null);
     assert_eq!(committed.status, 200, "{}", committed.text());
-    assert_eq!(outside("cd /work; ls; cat new/f; readlink new/l"), ["new", "f", "f"]);
+    assert_eq!(outside("cd /job; ls; cat new/f; readlink new/l"), ["new", "f", "f"]);
     let nothing = ask(&format!("POST {one}/commit"), &Value::Null).value();
     assert_eq!((&nothing["changed"], &nothing["removed"]), (&json!(0), &json!(0)), "{nothing}");
 
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 200);
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 404);
-    let other = ask("GET /v1/isolated/session/00000000-0000-0000-0000-000000000000", &Value::Null);
+    let other = ask("GET /v1/isolated/job/00000000-0000-0000-0000-000000000000", &Value::Null);
     assert_eq!(other.status, 404);
 }
 
@@ -127,13 +127,13 @@ fn a_session_belongs_to_its_sandbox(world: &World) {
         server.json(&line, &[&token], body)
     };
     let (id, other) = (server.create(&key), server.create(&key));
-    ask(&id, "POST /directories", &json!({ "/work": {} }));
-    let request = json!({ "workspace": { "path": "/work", "mode": "ro" } });
+    ask(&id, "POST /directories", &json!({ "/job": {} }));
+    let request = json!({ "workspace": { "path": "/job", "mode": "ro" } });
     let created = ask(&id, "POST /v1/isolated/session", &request);
     assert_eq!(created.status, 201, "{}", created.text());
     let session = created.value()["session_id"].as_str().unwrap().to_owned();
-    let one = format!("/v1/isolated/session/{session}");
-    let run = json!({ "code": "echo no > /work/a; echo $?" });
+    let one = format!("/v1/isolated/job/{session}");
+    let run = json!({ "code": "echo no > /job/a; echo $?" });
     let ran = ask(&id, &format!("POST {one}/run"), &run);
     assert!(output(&ran).iter().all(|line| line != "0"), "{}", ran.text());
     assert_eq!(ask(&other, &format!("GET {one}"), &Value::Null).status, 404);

@@ -115,7 +115,7 @@ impl Credentials {
             let problem = caused(Code::Io, &error);
             Problem { message: format!("cannot write {}: {error}", self.path.display()), ..problem }
         };
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let text = serde_json::to_string_pretty(&self.document);
         let text = SecretValue::new(text.map_err(|error| failed(error.into()))?);
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn keys_of_other_clients_go_to_their_server_only() {
         let server = |source| ChosenServer {
-            url: url("https://nowhere.invalid"),
+            url: url("https://nowhere.example"),
             authorities: None,
             source,
         };

@@ -16,18 +16,24 @@ use crate::run;
 /// Flags of both commands that are not part of the request: those of the output; those of secrets,
 /// whose values go to the egress process; the profile and the devcontainer.json, whose values are
 /// added to the other flags before; `pull`, which decides whether an image is downloaded before;
-/// toolchains, which this host need not have; and the time limit, which `create` has for each
-/// command.
-const NOT_REQUESTED: [&str; 9] = [
+/// toolchains, which this host need not have; the time limit, which `create` has for each command;
+/// the proxy, whose password no request has; and where and by which runtime it is executed.
+const NOT_REQUESTED: [&str; 15] = [
+    "data-dir",
     "devcontainer",
     "json",
     "help",
     "profile",
+    "fallback-runtime",
     "pull",
+    "runtime",
     "secret",
+    "server",
     "strict-secrets",
     "timeout",
+    "tls-ca",
     "tools",
+    "upstream-proxy",
 ];
 
 /// A value for each flag that both have; `@` stands for an existing directory, and a flag without a
@@ -35,6 +41,7 @@ const NOT_REQUESTED: [&str; 9] = [
 const SAMPLES: &[(&str, &[&str])] = &[
     ("image", &["@/image"]),
     ("image", &["debian:12"]),
+    ("private-base", &[]),
     ("mount", &["@/image:/m:ro"]),
     ("mount", &["@/image:/m:rw"]),
     ("mount", &["@/image:/m"]),
@@ -103,6 +110,9 @@ impl Scene {
     }
 
     fn words(&self, flag: &str, values: &[&str]) -> Vec<String> {
+        if values.is_empty() {
+            return vec![format!("--{flag}")];
+        }
         let here = self.directory.path().to_str().unwrap();
         let each = values.iter().map(|value| value.replace('@', here));
         let words = each.flat_map(|value| [format!("--{flag}"), value]);

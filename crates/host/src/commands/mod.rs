@@ -2,7 +2,7 @@
 
 mod debug;
 mod graph;
-pub(crate) mod mcp;
+mod mcp;
 mod result;
 mod snippet;
 

@@ -119,7 +119,7 @@ fn many_processes_at_once_fill_one_turn() {
         assert!(waiting[1].revents().is_empty(), "{count} calls");
         let before = count;
         let heard = listener.answer(|_| count += 1);
-        assert!(count - before <= BATCH && heard != Heard::Over);
+        assert!(count - before <= BATCH && heard != CallsState::Over);
     }
     assert_eq!(answer_all(child, &listener).0, ChildExit::Exited(0));
 }
@@ -131,7 +131,7 @@ fn a_process_that_is_killed_while_it_waits_blocks_nobody() {
     kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
     assert_eq!(wait_for(child), ChildExit::Killed(libc::SIGKILL));
     let mut calls = 0;
-    assert_eq!(listener.answer(|_| calls += 1), Heard::Over);
+    assert_eq!(listener.answer(|_| calls += 1), CallsState::Over);
     assert_eq!(calls, 0);
 }
 

@@ -5,7 +5,7 @@
 //! number of calls its listener rests, and the longer the more listeners rest already: all together
 //! take a bounded part of the keeper's time.
 
-use stockade_jail::{Heard, REFUSED_CALLS_REST};
+use stockade_jail::{CallsState, REFUSED_CALLS_REST};
 
 use super::context::Context;
 use super::reactor::Interest;
@@ -26,13 +26,13 @@ impl Sandbox {
             commands.values_mut().for_each(|command| command.refused(call));
         });
         match heard {
-            Heard::All => {}
-            Heard::Flood if listener.set_interest(Interest::empty()).is_ok() => {
+            CallsState::All => {}
+            CallsState::Flood if listener.set_interest(Interest::empty()).is_ok() => {
                 context.resting_listeners = context.resting_listeners.saturating_add(1);
                 let rest = REFUSED_CALLS_REST.saturating_mul(context.resting_listeners);
                 context.timers.after(rest, Timer::RefusedCalls(key));
             }
-            Heard::Flood | Heard::Over => jail.call_listener = None,
+            CallsState::Flood | CallsState::Over => jail.call_listener = None,
         }
     }
 

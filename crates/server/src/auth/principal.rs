@@ -114,7 +114,7 @@ impl HttpAuth {
     pub(super) async fn user(&self, peer: &TcpPeer) -> Result<Principal, Problem> {
         match self.user.caller(&peer.describe().await) {
             Ok(caller) => {
-                let principal = Principal { caller: caller.from_elsewhere(), key: None };
+                let principal = Principal { caller: caller.over_network(), key: None };
                 Ok(principal.from_peer(peer))
             }
             Err(AuthError::Anonymous) => Err(missing_key().because(
@@ -127,7 +127,7 @@ impl HttpAuth {
 }
 
 fn from_key(key: stockade_api::ApiKey) -> Principal {
-    let caller = Caller::new(key.owner_id).from_elsewhere();
+    let caller = Caller::new(key.owner_id).over_network();
     let caller = if key.admin { caller.with_admin() } else { caller };
     Principal { caller, key: Some(key.id) }
 }

@@ -35,7 +35,7 @@ const MESSAGE_BYTES: usize = 16 << 20;
 /// After what time without a message a session ends.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 /// How long the events of a completed response can be read again.
-const RESUMABLE: Duration = Duration::from_secs(5 * 60);
+const RESUMABLE: Duration = Duration::from_secs(60);
 /// How many sessions an owner may have at the same time.
 const SESSIONS: usize = 64;
 /// How many sessions all owners may have together.

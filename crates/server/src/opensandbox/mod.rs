@@ -25,6 +25,7 @@ mod sandboxes;
 mod snapshots;
 mod status;
 mod target;
+mod terminal_clients;
 mod unavailable;
 mod volumes;
 

@@ -14,11 +14,11 @@ use stockade_api::{PortGrant, Renew, Sandbox, Sandboxes};
 use stockade_core::SandboxId;
 use tower::ServiceExt as _;
 
-use super::execd::pty::Clients;
 use super::request::{Peer, now, port_number, sandbox_id};
 use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
+use super::terminal_clients::Clients;
 use super::{App, REQUEST_BYTES, egress, execd, extensions};
 use crate::admission::{Terms, admit};
 use crate::auth::{Principal, TcpPeer, invalid_token, is_link};
@@ -26,7 +26,7 @@ use crate::failure::{Failure, invalid};
 use crate::relay::{Form, relay};
 
 /// With the value `skip`, a request does not renew its sandbox.
-const RENEWAL: &str = "open-sandbox-access-renew";
+const RENEWAL: &str = "opensandbox-access-renew";
 
 /// The routes of the ports that the server itself serves.
 #[derive(Debug, Clone)]

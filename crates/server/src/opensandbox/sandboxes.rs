@@ -244,6 +244,10 @@ pub(super) struct MetricsEvent {
     sandbox_id: Option<String>,
     #[serde(default)]
     image: Option<String>,
+    #[serde(default)]
+    sdk_language: Option<String>,
+    #[serde(default)]
+    sdk_version: Option<String>,
 }
 
 /// `POST /v1/metrics/events`. The server measures by itself; the measurements of clients are not

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stockade_api::{Caller, Problem, Sandbox, Sandboxes};
 use stockade_core::Code;
 
-use super::execd::pty::Clients;
+use super::terminal_clients::Clients;
 use crate::failure::Failure;
 
 /// The port of the interface for commands and files.

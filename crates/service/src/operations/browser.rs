@@ -232,7 +232,7 @@ impl PortAccess for Service {
         }
         let port = reachable(owned.id.as_str(), owned.request.proxy.as_ref(), name.port)?;
         let sandbox = owned.to_sandbox(None);
-        let caller = Caller::new(session.owner).from_elsewhere();
+        let caller = Caller::new(session.owner).over_network();
         Ok(Some(PortGrant { caller, sandbox, port }))
     }
 }

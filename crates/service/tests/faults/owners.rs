@@ -30,17 +30,17 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         request
     };
     Some(match operation {
-        "create" | "select_runtime" | "snapshots" | "tools" | "bundles" | "propose_changes" => {
-            return None;
-        }
+        "create" | "select_runtime" | "snapshots" | "images" | "tools" | "bundles"
+        | "propose_changes" | "create_key" | "keys" | "revoke_key" => return None,
         "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
         "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
+        "change_metadata" => json!({"id": sandbox, "metadata": {"a": "b"}}),
         "change_network" => json!({"id": sandbox, "allow": ["host.example"]}),
         "set_secrets" => json!({"id": sandbox, "values": {"API_KEY": "sk-Zq83hTnw04LxvUe7"}}),
         "list" => json!({"after": sandbox}),
         "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
         "open_session" => json!({"execute": {"sandboxId": sandbox, "command": ["true"]}}),
-        "operation" | "wait_operation" | "cancel_operation" => json!(workflow),
+        "operation" | "wait_operation" | "cancel_operation" | "get_command" => json!(workflow),
         "read_output" | "kill_command" | "attach_command" => json!({"workflowId": workflow}),
         "commands" => json!({"sandboxId": sandbox}),
         "read_events" => json!({"sandboxId": sandbox}),
@@ -205,7 +205,20 @@ async fn lists_are_ones_own() {
     let scene = Setup::new().await;
     let mut lists = 0;
     for operation in PLAIN.iter().filter(|name| request_for(name, &scene.own).is_none()) {
-        if matches!(*operation, "create" | "select_runtime" | "propose_changes") {
+        // Keys are for callers with the admin scope.
+        let is_list = !matches!(
+            *operation,
+            "create" | "select_runtime" | "propose_changes" | "create_key" | "keys" | "revoke_key"
+        );
+        if !is_list {
+            continue;
+        }
+        // Keys are for admins, which these owners are not.
+        if operation.contains("key") {
+            let request: &[u8] = if *operation == "revoke_key" { b"{\"id\":\"x\"}" } else { b"{}" };
+            let (service, stranger) = (&scene.harness.service, caller("u2"));
+            let refused = dispatch(service, &stranger, operation, request).await.unwrap_err();
+            assert_eq!(refused.code, Code::Forbidden, "{operation}");
             continue;
         }
         let list = async |owner: &str| {

@@ -45,8 +45,7 @@ pub(crate) fn run(arguments: Run) -> Result<u8, Failure> {
     let project = Project::find(&current, home.as_deref())
         .map_err(|error| caused(Code::ProjectRefused, &error))?;
     let (tty, discard) = (arguments.tty, arguments.discard);
-    // An image has a directory of its own.
-    let has_directory = arguments.sandbox.cwd.is_some() || arguments.sandbox.image.is_some();
+    let has_directory = arguments.sandbox.cwd.is_some();
     let words = words(&arguments, &current)?;
     let Prepared { mut request, values, script, .. } =
         create::prepare(create_arguments(arguments, &project))?;

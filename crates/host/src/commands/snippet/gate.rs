@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use super::example_result::ExampleResult;
 use super::files::{cannot_read, collect_files};
-use super::runner::{no_worker, runner_for, wait_for};
 use super::{escape_controls, junit, print};
+use crate::snippets::{no_worker, runner_for, wait_for};
 use stockade_cli::args::snippet::Gate;
 use stockade_cli::problem::caused;
 

@@ -4,14 +4,12 @@ mod example_result;
 mod files;
 mod gate;
 mod junit;
-mod libraries;
-pub(crate) mod runner;
 
 use serde_json::{Value, json};
 use stockade_core::Problem;
 use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
-use self::runner::{no_worker, runner_for, wait_for};
+use crate::snippets::{libraries, no_worker, runner_for, wait_for};
 use stockade_cli::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
 use stockade_cli::output;
 use stockade_cli::problem::Failure;

@@ -4,12 +4,10 @@
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stockade_api::{
-    ApplyBundle, BundleDetail, Conflicts, Problem, RejectBundle, ShowBundle, SkippedPath,
-};
+use stockade_api::{ApplyBundle, BundleDetail, Conflicts, Problem, RejectBundle, SkippedPath};
 use stockade_core::Code;
 
-use super::changes::collect;
+use super::collected::{collect, find_bundle};
 use super::operation::{Facts, On, Operation, Reply, Scope, Stop};
 use crate::mcp::Effects;
 use crate::mcp::call::{Answer, Question};
@@ -19,26 +17,6 @@ use crate::mcp::untrusted::line;
 const SHOWN: usize = 20;
 /// How many paths of a result are listed.
 const PATHS: usize = 500;
-
-/// A bundle that the tools of this scope may show: in a workspace only those of its project.
-pub(super) async fn find_bundle(on: &On<'_>, id: &str) -> Result<BundleDetail, Problem> {
-    let missing = || {
-        let message = format!("there is no bundle {}", line(id.as_bytes()));
-        Problem::new(Code::BundleNotFound, message)
-    };
-    // `latest` would mean another one a moment later.
-    if id == "latest" {
-        return Err(missing());
-    }
-    let request = ShowBundle { id: id.to_owned(), paths: Vec::new() };
-    let found = on.context.sandboxes.show_bundle(on.call.reader(), request).await?;
-    match &on.context.scope {
-        Scope::Workspace(workspace) if !workspace.is_project(&found.bundle.project.0) => {
-            Err(missing())
-        }
-        _ => Ok(found),
-    }
-}
 
 /// Whether the user allows a decision.
 async fn is_allowed(on: &On<'_>, question: Question) -> Result<Answer, Stop> {

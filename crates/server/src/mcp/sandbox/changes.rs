@@ -4,12 +4,9 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stockade_api::{
-    Bundle, BundleChanges, BundleEntry, CollectChanges, DiffBundle, Problem, ShowBundle,
-};
-use stockade_core::Code;
+use stockade_api::{Bundle, BundleChanges, BundleEntry, DiffBundle, Problem, ShowBundle};
 
-use super::bundles::find_bundle;
+use super::collected::{collect, find_bundle};
 use super::operation::{Facts, On, Operation, Reply, Scope, Stop};
 use crate::mcp::Effects;
 use crate::mcp::resources::diff_uri;
@@ -90,32 +87,11 @@ impl BundleValue {
     }
 }
 
-/// Makes a bundle of the changes of a call's sandbox.
-pub(super) async fn collect(
-    on: &On<'_>,
-    exclude: Vec<String>,
-) -> Result<(Option<Bundle>, Vec<String>), Stop> {
-    let sandbox = on.sandbox().await?;
-    if sandbox.workspace.is_none() {
-        let message = format!("the sandbox {} has no workspace", sandbox.id);
-        return Err(Problem::new(Code::InvalidInput, message)
-            .because("only changes in a workspace can be applied to a project")
-            .remedied_by("stockade create --workspace .")
-            .into());
-    }
-    let request = CollectChanges {
-        sandbox_id: sandbox.id,
-        exclude: exclude.into_iter().map(|path| path.into_bytes().into()).collect(),
-        limit_bytes: None,
-        limit_paths: None,
-    };
-    let collected = on.context.sandboxes.collect_changes(&on.call.writer(), request).await?;
-    Ok((collected.bundle, collected.notes))
-}
-
 /// The changed paths of a bundle.
 async fn entries(on: &On<'_>, bundle: Option<&Bundle>) -> Result<Vec<BundleEntry>, Problem> {
-    let Some(bundle) = bundle else { return Ok(Vec::new()) };
+    let Some(bundle) = bundle else {
+        return Ok(Vec::new());
+    };
     let request = ShowBundle { id: bundle.id.clone(), paths: Vec::new() };
     Ok(on.context.sandboxes.show_bundle(on.call.reader(), request).await?.entries)
 }

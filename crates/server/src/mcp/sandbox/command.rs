@@ -187,7 +187,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(workflow_id) = self.id.take() else { return };
+        let Some(workflow_id) = self.id.take() else {
+            return;
+        };
         let (sandboxes, caller) = (Arc::clone(&self.sandboxes), self.caller.clone());
         let kill = async move {
             let request = KillCommand { workflow_id: workflow_id.clone(), signal: None };
@@ -240,7 +242,9 @@ async fn follow(on: &On<'_>, id: &OperationId, limit: usize) -> Result<Output, P
                 progress.push(&data.0);
             }
             OutputChunk::Truncated { bytes } => stdout.lost(bytes),
-            OutputChunk::Exit(end) => return Ok(Output { stdout, stderr, end }),
+            OutputChunk::Exit(end) => {
+                return Ok(Output { stdout, stderr, end });
+            }
         }
         if progress.due() == Some(Duration::ZERO) {
             progress.send(on).await;

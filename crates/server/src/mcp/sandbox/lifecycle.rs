@@ -117,11 +117,11 @@ impl CreateArguments {
             return Err(invalid(message.to_owned()).into());
         }
         if let Some(ttl) = self.ttl_seconds
-            && !(ttl >= 1.0 && ttl <= MAX_TTL)
+            && !(1.0..=MAX_TTL).contains(&ttl)
         {
             return Err(invalid(format!("`ttlSeconds` must be from 1 to {MAX_TTL}")).into());
         }
-        if self.cpus.is_some_and(|cpus| !(cpus >= 0.01 && cpus <= 1024.0)) {
+        if self.cpus.is_some_and(|cpus| !(0.01..=1024.0).contains(&cpus)) {
             return Err(invalid("`cpus` must be from 0.01 to 1024".to_owned()).into());
         }
         let memory_bytes = self.memory_mib.map(|mib| mib.checked_mul(1 << 20));

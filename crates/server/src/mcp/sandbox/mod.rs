@@ -6,6 +6,7 @@
 
 mod bundles;
 mod changes;
+mod collected;
 mod command;
 mod files;
 mod lifecycle;

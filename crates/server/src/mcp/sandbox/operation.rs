@@ -141,7 +141,8 @@ impl On<'_> {
 
     /// The sandbox of the call, as a place of files.
     pub(super) async fn place(&self) -> Result<Place, Problem> {
-        Place::of(self, self.sandbox().await?).await
+        let sandbox = self.sandbox().await?;
+        Place::of(&*self.context.sandboxes, &self.call.writer(), sandbox).await
     }
 }
 

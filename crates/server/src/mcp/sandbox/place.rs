@@ -3,10 +3,9 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use stockade_api::{Bytes, CommandLine, Execute, Problem, Sandbox};
+use stockade_api::{Bytes, Caller, CommandLine, Execute, Problem, Sandbox, Sandboxes};
 use stockade_core::{Code, SandboxId};
 
-use super::operation::On;
 use crate::mcp::untrusted::line;
 
 /// The longest path, in bytes.
@@ -20,12 +19,16 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) async fn of(on: &On<'_>, sandbox: Sandbox) -> Result<Self, Problem> {
+    pub(super) async fn of(
+        sandboxes: &dyn Sandboxes,
+        caller: &Caller,
+        sandbox: Sandbox,
+    ) -> Result<Self, Problem> {
         let named = sandbox.workspace.as_ref().map(|workspace| workspace.inside.as_path());
         let named = named.or(sandbox.working_directory.as_deref());
         let base = match named {
             Some(path) => Bytes(path.as_os_str().as_bytes().to_vec()),
-            None => home(on, &sandbox.id).await?,
+            None => home(sandboxes, caller, &sandbox.id).await?,
         };
         Ok(Self { id: sandbox.id, base })
     }
@@ -78,13 +81,17 @@ fn check(text: &str) -> Result<(), Problem> {
 }
 
 /// Where commands of a sandbox start that has no other directory: the home of their user.
-async fn home(on: &On<'_>, id: &SandboxId) -> Result<Bytes, Problem> {
+async fn home(
+    sandboxes: &dyn Sandboxes,
+    caller: &Caller,
+    id: &SandboxId,
+) -> Result<Bytes, Problem> {
     let words = ["/bin/sh", "-c", "pwd"].map(str::to_owned);
     let execute = Execute {
         timeout_seconds: Some(10.0),
         ..Execute::new(id.clone(), CommandLine::Program(words.to_vec()))
     };
-    let ended = on.context.sandboxes.execute(&on.call.writer(), execute).await?;
+    let ended = sandboxes.execute(caller, execute).await?;
     let path = ended.stdout.0.strip_suffix(b"\n").unwrap_or(&ended.stdout.0);
     if ended.end.exit_code == Some(0) && path.starts_with(b"/") && path.len() <= PATH_BYTES {
         return Ok(Bytes(path.to_vec()));

@@ -65,13 +65,10 @@ impl WorkspaceSandbox {
         let mut is_used = self.is_used.lock().await;
         let writer = || call.writer();
         let by_id = || ById { id: self.id.clone() };
-        let found = match self.find(call.reader()).await? {
-            Some(found) => found,
-            None => {
-                let created = self.sandboxes.create(&writer(), self.request.clone()).await?;
-                *is_used = true;
-                return Ok(created);
-            }
+        let Some(found) = self.find(call.reader()).await? else {
+            let created = self.sandboxes.create(&writer(), self.request.clone()).await?;
+            *is_used = true;
+            return Ok(created);
         };
         if !*is_used {
             let ttl_seconds = Some(self.ttl_seconds);

@@ -10,9 +10,10 @@ use stockade_api::{FileKind, ReadFile};
 
 use super::super::request::Query;
 use super::super::target::{PortState, Target};
-use super::files::{path, stat};
+use super::files::path;
 use super::identity::{Right, check};
 use super::lines::{self, Lines};
+use super::stat::stat;
 use crate::failure::{Failure, invalid};
 
 /// The part of a file that a request selects.

@@ -9,8 +9,9 @@ use stockade_core::Code;
 
 use super::super::request::{JsonBody, Query};
 use super::super::target::{Identity, PortState, Target};
-use super::files::{FileBody, Permissions, is_visible, names, path, stat};
+use super::files::{FileBody, Permissions, is_visible, names, path};
 use super::identity::{Right, check};
+use super::stat::stat;
 use crate::failure::{Failure, invalid};
 
 /// `POST /directories`.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{
     Bytes, EditFile, FileEntry, FileKind, MoveFile, RemoveFile, ReplaceText, SearchFiles,
-    SetPermissions, StatFile,
+    SetPermissions,
 };
 use stockade_core::Time;
 
@@ -17,6 +17,7 @@ use super::super::names::Names;
 use super::super::request::{JsonBody, Query};
 use super::super::target::{Identity, PortState, Target};
 use super::identity::{Right, check};
+use super::stat::stat;
 use super::write;
 use crate::failure::{Failure, invalid};
 
@@ -120,17 +121,6 @@ pub(super) async fn names(state: &PortState, target: &Target) -> Names {
 
 pub(super) fn path(text: &str) -> Bytes {
     text.as_bytes().to_vec().into()
-}
-
-/// The properties of a file.
-pub(super) async fn stat(
-    state: &PortState,
-    target: &Target,
-    name: &str,
-    follow: bool,
-) -> Result<FileEntry, Failure> {
-    let request = StatFile { sandbox_id: target.sandbox.id.clone(), path: path(name), follow };
-    Ok(state.sandboxes.stat_file(&target.caller, request).await?)
 }
 
 /// `GET /files/info?path=…&path=…`.

@@ -16,9 +16,11 @@ pub(super) mod isolated;
 mod lines;
 mod metrics;
 pub(super) mod pty;
+mod pty_join;
 mod pty_output;
 mod pty_socket;
 mod session;
+mod stat;
 mod upload;
 mod variables;
 mod write;
@@ -59,7 +61,7 @@ pub(super) fn routes(state: Option<&PortState>) -> Api<PortState> {
         .route("/metrics/watch", get(metrics::watch))
         .route("/pty", post(pty::create).body::<pty::Create>(&json!({})))
         .route("/pty/{pty}", get(pty::status).delete(pty::remove))
-        .route("/pty/{pty}/ws", get(pty::join).query(&["pty", "since", "takeover"]))
+        .route("/pty/{pty}/ws", get(pty_join::join).query(&["pty", "since", "takeover"]))
         .merge(file_routes())
         .merge(isolated::routes(state))
         .merge(identity::routes(state))

@@ -2,12 +2,8 @@
 //! when the first client joins it, and continues without one. What the interface knows of it is a
 //! directory inside the sandbox, as for sessions.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use axum::extract::{Path, RawQuery, State, WebSocketUpgrade};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,13 +12,12 @@ use stockade_api::{
     Bytes, CommandLine, Execute, FileContent, KillCommand, MakeDirectory, OperationId,
     OperationStatus, Problem, ReadFile, RemoveFile, StatFile, Terminal, WriteFile,
 };
-use stockade_core::{Code, SandboxId};
+use stockade_core::Code;
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::{Notify, OwnedMutexGuard};
 
-use super::super::request::{JsonBody, Query};
+use super::super::request::JsonBody;
 use super::super::target::{PortState, Target};
-use super::{command, pty_output, pty_socket, variables};
+use super::{command, pty_output, variables};
 use crate::failure::{Failure, invalid};
 
 /// The directory of all shells.
@@ -33,43 +28,6 @@ const RECORD_BYTES: u64 = 1 << 20;
 const SIZE: Terminal = Terminal { rows: 24, columns: 80 };
 /// Starts `bash`, or `sh` where there is none.
 const SHELL: &str = "command -v bash >/dev/null 2>&1 && exec bash; exec /bin/sh";
-
-/// The clients that have joined a shell.
-#[derive(Debug, Clone, Default)]
-pub(in super::super) struct Clients(Arc<Mutex<Places>>);
-
-/// The places by their sandboxes and ids.
-type Places = HashMap<(SandboxId, String), Arc<Place>>;
-
-/// The place of the one client of a shell.
-#[derive(Debug, Default)]
-pub(super) struct Place {
-    taken: Arc<tokio::sync::Mutex<()>>,
-    /// Tells the client that another one takes its place.
-    pub(super) taken_over: Notify,
-}
-
-impl Place {
-    /// Takes the place, if it is free.
-    pub(super) fn try_take(&self) -> Option<OwnedMutexGuard<()>> {
-        Arc::clone(&self.taken).try_lock_owned().ok()
-    }
-
-    /// Takes the place of the client that has it.
-    pub(super) async fn take_over(&self) -> OwnedMutexGuard<()> {
-        self.taken_over.notify_waiters();
-        Arc::clone(&self.taken).lock_owned().await
-    }
-}
-
-impl Clients {
-    fn place(&self, sandbox: &SandboxId, id: &str) -> Arc<Place> {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody has or waits for the others.
-        places.retain(|_, place| Arc::strong_count(place) > 1);
-        Arc::clone(places.entry((sandbox.clone(), id.to_owned())).or_default())
-    }
-}
 
 /// The request for a shell.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -201,36 +159,6 @@ pub(super) async fn remove(
     let remove = RemoveFile { sandbox_id: target.sandbox.id.clone(), path };
     state.sandboxes.remove_file(&target.caller, remove).await?;
     Ok(())
-}
-
-/// `GET /pty/{pty}/ws?pty=&since=&takeover=`: joins a shell.
-pub(super) async fn join(
-    State(state): State<PortState>,
-    Extension(target): Extension<Target>,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-    upgrade: WebSocketUpgrade,
-) -> Result<Response, Failure> {
-    let query = Query::parse(query.as_deref(), &["pty", "since", "takeover"])?;
-    let is_terminal = !matches!(query.one("pty")?, Some("0" | "false"));
-    let since = query.number("since")?.unwrap_or(0);
-    let takes_over = query.flag("takeover")?;
-    let pty = Pty::find(&state, &target, &id).await?;
-    if let Some(started) = &pty.started {
-        command::find(&state, &target, &started.operation.0).await?;
-        if query.one("pty")?.is_some() && started.is_terminal != is_terminal {
-            return Err(invalid("the shell was started with the other value of `pty`"));
-        }
-    }
-    let place = state.clients.place(&target.sandbox.id, &id);
-    let taken = place.try_take();
-    if taken.is_none() && !takes_over {
-        let message = format!("another client has joined the terminal {id}");
-        return Err(Problem::new(Code::Conflict, message).remedied_by("add `takeover=1`").into());
-    }
-    let client = pty_socket::Client { state, target, pty, place, is_terminal, since };
-    let upgrade = upgrade.max_message_size(pty_socket::MESSAGE_BYTES);
-    Ok(upgrade.on_upgrade(move |socket| client.serve(socket, taken)))
 }
 
 /// Writes a record.

@@ -69,6 +69,32 @@ pub(super) async fn read(
     Ok(output)
 }
 
+/// How many bytes of each stream a client knows that knows so many of both.
+pub(super) async fn split(
+    state: &PortState,
+    target: &Target,
+    operation: &OperationId,
+    known: u64,
+) -> Result<(u64, u64), Failure> {
+    if known == 0 {
+        return Ok((0, 0));
+    }
+    let workflow_id = operation.clone();
+    let request = ReadOutput { workflow_id, from: 0, follow: false, from_sandbox: false };
+    let mut items = state.sandboxes.read_output(&target.caller, request).await?;
+    let (mut stdout, mut stderr) = (0, 0);
+    while let Some(item) = items.next().await {
+        let left = known - stdout - stderr;
+        match item?.chunk {
+            OutputChunk::Stdout { data } => stdout += left.min(data.0.len() as u64),
+            OutputChunk::Stderr { data } => stderr += left.min(data.0.len() as u64),
+            OutputChunk::Truncated { bytes } => stdout += left.min(bytes),
+            OutputChunk::Exit(_) => {}
+        }
+    }
+    Ok((stdout, stderr))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

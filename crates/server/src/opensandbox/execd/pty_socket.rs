@@ -17,7 +17,8 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::super::target::{PortState, Target};
-use super::pty::{Place, Pty};
+use super::super::terminal_clients::Place;
+use super::pty::Pty;
 use super::{command, pty_output};
 use crate::failure::Failure;
 
@@ -40,6 +41,9 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a shell may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The most bytes of earlier output that a client receives at once, and how long no more of it comes.
+const REPLAYED_BYTES: usize = 1 << 20;
+const REPLAY_GAP: Duration = Duration::from_millis(30);
 /// How many inputs may wait for a shell that does not read; then the client waits.
 const WAITING_INPUTS: usize = 64;
 
@@ -89,15 +93,15 @@ impl Client {
         tokio::pin!(taken_over);
         // From here on, a client that takes over is noticed.
         taken_over.as_mut().enable();
-        let (mut shell, output) = match self.join().await {
-            Ok(joined) => joined,
+        let mut shell = match self.join().await {
+            Ok(shell) => shell,
             Err(Failure(problem)) => {
                 let _ = send(&mut socket, error("START_FAILED", &problem.message)).await;
                 return;
             }
         };
         tokio::select! {
-            _ = shell.relay(&mut socket, output) => {}
+            _ = shell.relay(&mut socket) => {}
             () = taken_over => {
                 let reason = "TAKEN_OVER".into();
                 let close = CloseFrame { code: TAKEN_OVER, reason };
@@ -109,18 +113,28 @@ impl Client {
     }
 
     /// Starts the shell if this is its first client, and joins it.
-    async fn join(self) -> Result<(Shell, pty_output::Output), Failure> {
+    async fn join(self) -> Result<Shell, Failure> {
         let Self { state, target, mut pty, is_terminal, since, .. } = self;
         let id = pty.id.clone();
-        let started = match pty.started.take() {
+        let before = pty.started.take();
+        let is_new = before.is_none();
+        let started = match before {
             Some(started) => started,
             None => pty.start(&state, &target, is_terminal).await?,
         };
-        let output = pty_output::read(&state, &target, &started.operation, since).await?;
-        let session = attach(&state, &target, &started.operation, &output).await?;
         let is_terminal = started.is_terminal;
-        let shell = Shell { id, session, is_terminal, waiting: VecDeque::new() };
-        Ok((shell, output))
+        // A terminal has one stream of output.
+        let known = match is_terminal {
+            true => (since, 0),
+            false => pty_output::split(&state, &target, &started.operation, since).await?,
+        };
+        let session = attach(&state, &target, &started.operation, known).await?;
+        let mut shell =
+            Shell { id, session, is_terminal, waiting: VecDeque::new(), replay: None, next: None };
+        if !is_new {
+            shell.gather(since).await;
+        }
+        Ok(shell)
     }
 }
 
@@ -129,15 +143,12 @@ async fn attach(
     state: &PortState,
     target: &Target,
     operation: &OperationId,
-    output: &pty_output::Output,
+    (stdout_offset, stderr_offset): (u64, u64),
 ) -> Result<Session, Failure> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
-        let request = AttachCommand {
-            workflow_id: operation.clone(),
-            stdout_offset: output.stdout,
-            stderr_offset: output.stderr,
-        };
+        let request =
+            AttachCommand { workflow_id: operation.clone(), stdout_offset, stderr_offset };
         let before = command::find(state, target, &operation.0).await?;
         let attached = state.sandboxes.attach_command(&target.caller, request).await;
         let is_live = matches!(before.status, OperationStatus::Running | OperationStatus::Waiting);
@@ -161,20 +172,52 @@ struct Shell {
     session: Session,
     is_terminal: bool,
     waiting: VecDeque<SessionInput>,
+    /// The output before the client joined, with its offset.
+    replay: Option<(u64, Vec<u8>)>,
+    /// An event after that.
+    next: Option<Option<Result<SessionEvent, Problem>>>,
 }
 
 impl Shell {
+    /// Receives the output that there is already, from an offset on.
+    async fn gather(&mut self, since: u64) {
+        let (mut offset, mut bytes) = (since, Vec::new());
+        while bytes.len() < REPLAYED_BYTES {
+            let next = tokio::time::timeout(REPLAY_GAP, self.session.events.next()).await;
+            match next {
+                Ok(Some(Ok(SessionEvent::Stdout { data } | SessionEvent::Stderr { data }))) => {
+                    bytes.extend(data.0);
+                }
+                Ok(Some(Ok(SessionEvent::Lost { bytes: lost }))) => {
+                    offset += bytes.len() as u64 + lost;
+                    bytes.clear();
+                }
+                Ok(end) => {
+                    self.next = Some(end);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        self.replay = (!bytes.is_empty()).then_some((offset, bytes));
+    }
+
     /// `None` if the client has left.
-    async fn relay(&mut self, socket: &mut WebSocket, output: pty_output::Output) -> Option<()> {
-        if !output.bytes.is_empty() {
+    async fn relay(&mut self, socket: &mut WebSocket) -> Option<()> {
+        if let Some((offset, bytes)) = self.replay.take() {
             let mut replay = vec![REPLAY];
-            replay.extend(output.offset.to_be_bytes());
-            replay.extend(output.bytes);
+            replay.extend(offset.to_be_bytes());
+            replay.extend(bytes);
             send(socket, Message::Binary(replay.into())).await?;
         }
         let mode = if self.is_terminal { "pty" } else { "pipe" };
         let connected = json!({ "type": "connected", "session_id": self.id, "mode": mode });
         send(socket, text(&connected)).await?;
+        if let Some(event) = self.next.take()
+            && self.event(socket, event).await?
+        {
+            return Some(());
+        }
         let mut pings = tokio::time::interval(PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut received_at = Instant::now();

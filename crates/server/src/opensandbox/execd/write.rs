@@ -12,7 +12,7 @@ use stockade_core::Code;
 use tokio::io::AsyncReadExt as _;
 
 use super::super::target::{PortState, Target};
-use super::files::stat;
+use super::stat::stat;
 use crate::failure::{Failure, invalid};
 
 /// The ordinary user of a sandbox that names no other one.

@@ -139,7 +139,7 @@ impl Plan<'_> {
             return Err(misfit("the file would not be empty after its deletion"));
         }
         let mode = patch.new_mode.map(|mode| mode & PERMISSIONS);
-        let mode = mode.or(old.as_ref().map(|file| file.mode)).unwrap_or(0o644);
+        let mode = mode.or_else(|| old.as_ref().map(|file| file.mode)).unwrap_or(0o644);
         let after = File { content, mode };
         let mut once = |path: &RelativePath| {
             let is_first = self.seen.insert(path.clone());

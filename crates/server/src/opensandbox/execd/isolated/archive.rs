@@ -101,7 +101,9 @@ impl Archive {
     ) -> io::Result<()> {
         let some = Some(entry);
         match entry.kind {
-            FileKind::Directory => self.head(name, EntryType::Directory, 0, some, None)?,
+            FileKind::Directory => {
+                self.head(&[name, b"/"].concat(), EntryType::Directory, 0, some, None)?;
+            }
             FileKind::Link => {
                 let link = entry.link.as_ref().map(|link| link.0.as_slice());
                 self.head(name, EntryType::Symlink, 0, some, link)?;

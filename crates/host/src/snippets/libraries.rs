@@ -59,7 +59,7 @@ pub(super) fn select_library(
 }
 
 /// The allowed imports, with additional packages.
-pub(super) fn imports(packages: &[String]) -> Result<Imports, Problem> {
+pub(crate) fn imports(packages: &[String]) -> Result<Imports, Problem> {
     let named = std::env::var(PACKAGES).unwrap_or_default();
     let named = named.split(',').map(str::trim).filter(|name| !name.is_empty());
     let packages = if packages.is_empty() {

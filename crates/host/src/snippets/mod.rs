@@ -1,4 +1,6 @@
-//! The snippet runner for commands, with the library set from their arguments.
+//! The snippet runner for commands and the server, with the library set from arguments.
+
+pub(crate) mod libraries;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +11,6 @@ use stockade_script::worker::{Error as WorkerError, JailError, NoZygote};
 use stockade_snippet::library::{Selection, imports};
 use stockade_snippet::{Error, Input, Options, Runner};
 
-use super::libraries;
 use stockade_cli::args::snippet::Libraries;
 use stockade_cli::problem::caused;
 
@@ -19,7 +20,7 @@ pub(crate) fn runner(arguments: &Libraries) -> Result<Arc<Runner>, Problem> {
 }
 
 /// A runner for these snippets: only the imported modules of packages are read.
-pub(super) fn runner_for(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<Runner>, Problem> {
+pub(crate) fn runner_for(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<Runner>, Problem> {
     let mut selection = BTreeSet::new();
     let files = inputs.iter().flat_map(|input| input.files.iter().flatten());
     // The import that JSX implies is not in the source.

@@ -1,0 +1,98 @@
+//! Which commands can use a server at a URL.
+
+use super::{Command, Diff, image};
+
+/// Where a command can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine, or on that of a server at a URL.
+    Anywhere,
+    /// On this machine only, for this reason.
+    Here(&'static str),
+    /// It does nothing with sandboxes, so that a server has no meaning for it.
+    Nowhere,
+}
+
+impl Command {
+    /// Where this command can happen.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        match self {
+            Self::Create(_)
+            | Self::Exec(_)
+            | Self::Shell(_)
+            | Self::Ls(_)
+            | Self::Show(_)
+            | Self::Cp(_)
+            | Self::Rm(_)
+            | Self::Ps(_)
+            | Self::Attach(_)
+            | Self::Wait(_)
+            | Self::Forward(_)
+            | Self::Open(_)
+            | Self::Logs(_)
+            | Self::Events(_)
+            | Self::Start(_)
+            | Self::Stop(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Renew(_)
+            | Self::Allow(_)
+            | Self::Refuse(_)
+            | Self::Secret(_)
+            | Self::Snapshot(_)
+            | Self::Collect(_)
+            | Self::Snapshots(_)
+            | Self::Restore(_)
+            | Self::Kill(_)
+            | Self::Prune(_)
+            | Self::Tool(_)
+            | Self::Runs(_)
+            | Self::Metrics(_)
+            | Self::Inspect(_)
+            | Self::Approve(_)
+            | Self::Deny(_)
+            | Self::Signal(_)
+            | Self::Cancel(_)
+            | Self::Keys(_) => Place::Anywhere,
+            Self::Diff(Diff { commits: false, .. }) | Self::Bundles(_) | Self::Reject(_) => {
+                Place::Anywhere
+            }
+            Self::Run(_)
+            | Self::Diff(_)
+            | Self::Apply(_)
+            | Self::Undo(_)
+            | Self::History(_)
+            | Self::Trust(_) => {
+                Place::Here("it works on the project's files, which are on this machine")
+            }
+            Self::Up(_) => Place::Here(
+                "the workflow file, and what it imports, are on this machine; its run would be on the \
+                 other one",
+            ),
+            Self::Volume(_) | Self::Cache(_) => {
+                Place::Here("volumes are directories of the machine that they are on")
+            }
+            Self::Image(image) => match &image.command {
+                image::ImageCommand::Ls(_) => Place::Anywhere,
+                _ => Place::Here("it works on the files of the store of images on this machine"),
+            },
+            Self::Mcp(_) | Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
+                Place::Here("it is about this machine")
+            }
+            Self::Doctor(_)
+            | Self::Serve(_)
+            | Self::Snippet(_)
+            | Self::Graph(_)
+            | Self::Init(_)
+            | Self::Login(_)
+            | Self::Logout(_)
+            | Self::Completions(_)
+            | Self::Complete(_)
+            | Self::Man(_)
+            | Self::Explain(_)
+            | Self::Help(_)
+            | Self::Debug(_) => Place::Nowhere,
+        }
+    }
+}
