@@ -88,11 +88,8 @@ pub fn text(text: &str) -> String {
             let introduces = is_secret_option(word)
                 || matches!(lower.as_str(), "bearer" | "basic")
                 || (lower.ends_with([':', '=']) && is_secret_name(&lower));
-            hides_next = if hides {
-                matches!(lower.as_str(), "bearer" | "basic")
-            } else {
-                introduces
-            };
+            hides_next =
+                if hides { matches!(lower.as_str(), "bearer" | "basic") } else { introduces };
         }
         let mut characters = after.chars();
         if let Some(character) = characters.next() {
