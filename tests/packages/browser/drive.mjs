@@ -5,6 +5,8 @@ import { pathToFileURL } from 'node:url';
 
 const [modules, text] = process.argv.slice(2);
 const scenario = JSON.parse(text);
+// The provider has notices; only the report belongs on the standard output.
+console.info = console.warn;
 const load = (path) => import(pathToFileURL(join(modules, path)).href);
 const { chromium } = (await load('playwright-core/index.mjs')).default;
 
