@@ -9,6 +9,7 @@
 
 mod admission;
 pub mod auth;
+mod cookies;
 mod failure;
 mod limits;
 pub mod local;
@@ -19,6 +20,7 @@ mod observe;
 mod openapi;
 pub mod opensandbox;
 mod relay;
+mod renewal;
 mod served;
 mod stream;
 pub mod tcp;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::admission::Admission;
 use crate::auth::HttpAuth;
-use crate::failure::{unknown, wrong_method};
+use crate::failure::unknown;
 use crate::observe::{Watch, observe};
 use crate::openapi::{Api, document};
 use crate::tcp::{AllowedHosts, guard};
@@ -73,7 +73,6 @@ fn api(served: Option<Served>) -> Api {
         .nest(TCP_PREFIX, local::api(own))
         .list("", web::operations())
         .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
 }
 
 /// What each part serves.

@@ -23,6 +23,10 @@ fn each_key_has_limits(world: &World) {
     let limited = limited.expect("there is a limit");
     is_limited(&limited);
     assert_eq!(limited.value()["code"], "RATE_LIMITED");
+    // The limit is the same for each interface.
+    for line in ["POST /mcp", "POST /api/sandbox"] {
+        is_limited(&server.request(line, &[&one], b""));
+    }
     assert_eq!(list(&two).status, 200);
     assert_eq!(server.request("GET /health", &[], b"").status, 200);
     // Clients without a key have a limit, too.

@@ -16,7 +16,7 @@ use stockade_core::SnapshotId;
 
 use super::App;
 use super::egress::{Policy, network};
-use super::extensions::{self, EXTENSIONS};
+use super::extensions;
 use super::limits::limits;
 use super::proxy_config;
 use super::request::JsonBody;
@@ -25,6 +25,7 @@ use super::target::{VARIABLES, VARIABLES_FILE};
 use super::volumes::{self, Volume};
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid, unsupported};
+use crate::renewal::EXTENSIONS;
 
 /// An image of the machine that the server runs on: its own programs.
 const HOST: &str = "host";

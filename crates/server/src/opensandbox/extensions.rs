@@ -2,28 +2,18 @@
 //! own are stored and returned; a few have a meaning here; all others are refused.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::Value;
 use stockade_api::Sandbox;
-use stockade_core::Time;
 
 use super::proxy_config;
 use crate::failure::{Failure, invalid, unsupported};
+use crate::renewal::{self, RENEW, seconds};
 
-/// The metadata with the extensions of a sandbox, as JSON.
-pub(super) const EXTENSIONS: &str = "opensandbox.io/extensions";
 /// The prefix of extensions without a meaning for the server.
 const OWN: &str = "opensandbox.extensions.";
 /// Isolated sessions, which every sandbox has here unless the value says otherwise.
 const ISOLATION: &str = "bootstrap.execd.isolation";
-/// For how many seconds a request to a port renews a sandbox.
-const RENEW: &str = "access.renew.extend.seconds";
-/// The permitted numbers for it.
-const RENEW_SECONDS: std::ops::RangeInclusive<u64> = 300..=86_400;
-/// A sandbox is renewed only if so much of that time has passed: each renewal is recorded.
-const RENEW_AFTER: f64 = 0.1;
-
 /// Checks the extensions of a request.
 pub(super) fn check(extensions: &BTreeMap<String, Value>) -> Result<(), Failure> {
     for (name, value) in extensions {
@@ -61,28 +51,10 @@ fn item(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn seconds(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|seconds| RENEW_SECONDS.contains(seconds))
-}
-
-/// The extensions of a sandbox.
-pub(super) fn of(metadata: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-    serde_json::from_str(metadata.get(EXTENSIONS)?).ok()
-}
-
 /// Whether a sandbox was created without isolated sessions.
 pub(super) fn refuses_sessions(sandbox: &Sandbox) -> bool {
-    let extensions = of(&sandbox.metadata).unwrap_or_default();
+    let extensions = renewal::extensions(&sandbox.metadata).unwrap_or_default();
     extensions.get(ISOLATION).is_some_and(|value| value == "disable")
-}
-
-/// The time to live, in seconds, that a sandbox gets by a request to one of its ports; `None` if it
-/// stays as it is.
-pub(super) fn renewal(sandbox: &Sandbox, now: Time) -> Option<f64> {
-    let extensions = of(&sandbox.metadata)?;
-    let ttl = Duration::from_secs(seconds(extensions.get(RENEW)?)?).as_secs_f64();
-    let left = sandbox.expires_at?.duration_since(now).as_secs_f64();
-    (left < ttl * (1.0 - RENEW_AFTER)).then_some(ttl)
 }
 
 #[cfg(test)]

@@ -102,6 +102,7 @@ pub(crate) fn api(served: Option<Served>) -> Api {
         .nest("/v1", ports.merge(lifecycle))
         .list(&format!("/v1/sandboxes/{{id}}/proxy/{EXECD_PORT}"), execd)
         .list(&format!("/v1/sandboxes/{{id}}/proxy/{EGRESS_PORT}"), egress)
+        .method_not_allowed_fallback(wrong_method)
         .map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)))
         .with_state(app)
 }

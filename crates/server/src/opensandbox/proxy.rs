@@ -10,23 +10,21 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use hyper::upgrade::OnUpgrade;
-use stockade_api::{PortGrant, Renew, Sandbox, Sandboxes};
+use stockade_api::{PortGrant, Sandbox, Sandboxes};
 use stockade_core::SandboxId;
 use tower::ServiceExt as _;
 
-use super::request::{Peer, now, port_number, sandbox_id};
+use super::request::{Peer, port_number, sandbox_id};
 use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
 use super::terminal_clients::Clients;
-use super::{App, REQUEST_BYTES, egress, execd, extensions};
+use super::{App, REQUEST_BYTES, egress, execd};
 use crate::admission::{Terms, admit};
 use crate::auth::{Principal, TcpPeer, invalid_token, is_link};
 use crate::failure::{Failure, invalid};
 use crate::relay::{Form, relay};
-
-/// With the value `skip`, a request does not renew its sandbox.
-const RENEWAL: &str = "opensandbox-access-renew";
+use crate::renewal::renew;
 
 /// The routes of the ports that the server itself serves.
 #[derive(Debug, Clone)]
@@ -91,12 +89,8 @@ async fn answer(
     form: Form,
     mut request: Request,
 ) -> Result<Response, Failure> {
-    let skips = request.headers().get(RENEWAL).is_some_and(|value| value == "skip");
-    if !skips && let Some(seconds) = extensions::renewal(&target.sandbox, now()) {
-        let id = target.sandbox.id.clone();
-        let renew = Renew { id, ttl_seconds: Some(seconds), shorten: false };
-        app.sandboxes.renew(&target.caller, renew).await?;
-    }
+    let (caller, sandbox) = (&target.caller, &target.sandbox);
+    renew(&*app.sandboxes, caller, sandbox, request.headers()).await?;
     *request.uri_mut() = inner_uri(request.uri())?;
     // Other requests may be several operations, which cannot have the same key.
     if port == EXECD_PORT && request.uri().path() == "/command" {

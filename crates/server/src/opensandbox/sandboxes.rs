@@ -13,9 +13,10 @@ use stockade_core::Time;
 
 use super::execd::isolated::{ISOLATED_IN, end_sessions};
 use super::request::{Id, JsonBody, Query};
-use super::{App, Status, extensions};
+use super::{App, Status};
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid};
+use crate::renewal;
 
 /// The prefix of metadata that clients may not set.
 pub(super) const RESERVED: &str = "opensandbox.io/";
@@ -66,7 +67,7 @@ impl SandboxBody {
         };
         let mut metadata = sandbox.metadata.clone();
         let entrypoint = metadata.get(ENTRYPOINT).and_then(|text| serde_json::from_str(text).ok());
-        let extensions = extensions::of(&metadata);
+        let extensions = renewal::extensions(&metadata);
         metadata.retain(|name, _| !name.starts_with(RESERVED));
         Self {
             id: sandbox.id.to_string(),

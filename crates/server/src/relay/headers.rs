@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::Url;
 
 use crate::auth::{KEY_HEADERS, TOKEN_HEADERS};
+use crate::cookies;
 use crate::failure::{Failure, invalid};
-use crate::web::cookies;
 
 /// How a client has addressed a port.
 #[derive(Debug, Clone)]

@@ -14,9 +14,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use stockade_api::{CALLBACK_PATH, PortName, Problem};
 use stockade_core::Code;
 
+use super::Web;
 use super::provider::{Attempt, LoginOptions, Provider};
 use super::reply::{Parameters, redirect, refusal};
-use super::{Web, cookies};
+use crate::cookies;
 
 /// What begins with this belongs to logins.
 pub(super) const PATHS: &str = "/auth/";

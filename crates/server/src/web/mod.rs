@@ -2,7 +2,6 @@
 //! provider (`login`, `provider`), and the playground. A request belongs to one of them by its host
 //! name alone: no path of this server is served under the name of a port, and the reverse.
 
-pub(crate) mod cookies;
 mod fetch;
 mod login;
 mod pages;

@@ -18,7 +18,7 @@ use stockade_snippet::{Input, Payload, Transcript};
 
 use super::pages;
 use crate::admission::{Admission, authenticate};
-use crate::failure::{Failure, invalid};
+use crate::failure::{Failure, invalid, wrong_method};
 use crate::mcp::Snippets;
 use crate::openapi::{Api, Security, get, post};
 
@@ -34,9 +34,11 @@ pub(crate) fn api(served: Option<(Shared, Admission)>) -> Api {
     let pages = Api::new(Security::None)
         .route("/playground", get(pages::page))
         .route("/run", get(pages::page))
-        .route("/playground/{file}", get(pages::file));
+        .route("/playground/{file}", get(pages::file))
+        .method_not_allowed_fallback(wrong_method);
     let run = Api::new(Security::Key)
         .route("/api/sandbox", post(run).body::<Value>(&json!({ "source": "" })))
+        .method_not_allowed_fallback(wrong_method)
         .layered(admission.as_ref(), |router, admission| {
             router.layer(middleware::from_fn_with_state(admission, authenticate))
         });

@@ -14,13 +14,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use stockade_api::{CALLBACK_PATH, OPEN_PATH, Origin, PortGrant, PortName, Problem};
 use stockade_core::{Code, Door};
 
+use super::Web;
 use super::login::{AUTHORIZE, challenge_of, random};
 use super::reply::{Parameters, redirect, refusal};
-use super::{Web, cookies};
 use crate::admission::{Terms, admit};
 use crate::auth::{Principal, TOKEN_HEADERS, TcpPeer, invalid_token};
+use crate::cookies;
 use crate::failure::Failure;
 use crate::relay::{Form, relay};
+use crate::renewal::renew;
 
 /// What begins with this is not passed on.
 const OWN_PATHS: &str = "/.stockade/";
@@ -148,8 +150,13 @@ async fn pass_on(
     let PortGrant { caller, sandbox, port } = grant;
     let principal = Principal { key: caller.origin.key_id.clone(), caller };
     let serve = |principal: Principal, request: Request| async move {
-        let grant = PortGrant { caller: principal.caller, sandbox, port };
-        let relayed = relay(&*web.sandboxes, &web.ports, grant, &form, request).await;
+        let (sandboxes, caller) = (&*web.sandboxes, principal.caller);
+        let headers = request.headers().clone();
+        if let Err(problem) = renew(sandboxes, &caller, &sandbox, &headers).await {
+            return Failure(problem).into_response();
+        }
+        let grant = PortGrant { caller, sandbox, port };
+        let relayed = relay(sandboxes, &web.ports, grant, &form, request).await;
         relayed.unwrap_or_else(Failure::into_response)
     };
     let request = Request::from_parts(request, body);
