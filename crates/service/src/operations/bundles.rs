@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Bytes, Caller, CollectedChanges, DiffBundle,
-    Items, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, Result, ShowBundle,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Bytes, Caller, CollectedChanges,
+    DiffBundle, Items, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, Result,
+    ShowBundle,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Builder, Context, Failure, StartOptions, Step};
