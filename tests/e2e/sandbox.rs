@@ -273,12 +273,12 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
             "{name}"
         );
     }
-    // What is in the store of images is only known when the sandbox starts.
-    let file = script(world, "image", "touch ran", "image=\"x\"");
+    // Whether there is an image is only known when the sandbox starts.
+    let file = script(world, "image", "touch ran", "image=\"127.0.0.1:1/x:1\"");
     up(world, &file, "image").ends_with(1);
     let error = inspect(world, "image")["run"]["error"].clone();
     assert_eq!(error["code"], "SANDBOX_EXECUTION_FAILED", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("no image `x`"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("127.0.0.1:1"), "{error}");
     assert!(!world.has("ran"));
     let misspelt = flow(world, "misspelt", "comand=\"true\"");
     let outcome = up(world, &misspelt, "misspelt");

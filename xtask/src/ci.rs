@@ -47,11 +47,16 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
 
     let lanes = vec![compile_steps(workspace)?, install_steps(workspace, may_install)];
     report.run_side_by_side(&logs, lanes);
-    let lanes =
-        vec![vec![suite_step(workspace, Suite::All, &skips)?], separate_steps(workspace, options)?];
+    let lanes = vec![
+        vec![suite_step(workspace, Suite::All, &skips, options.all)?],
+        separate_steps(workspace, options)?,
+    ];
     report.run_side_by_side(&logs, lanes);
     report.run_side_by_side(&logs, crashes(workspace, options)?);
-    report.run_side_by_side(&logs, vec![vec![suite_step(workspace, Suite::Slow, &skips)?]]);
+    report.run_side_by_side(
+        &logs,
+        vec![vec![suite_step(workspace, Suite::Slow, &skips, options.all)?]],
+    );
 
     let skipped_tests = skips.read()?;
     println!("\n{}", report.table(&skipped_tests));
@@ -145,11 +150,20 @@ fn deny(workspace: &Workspace) -> Step {
     Step::program("deny", cargo)
 }
 
-/// Tests, which record in the skip log that they could not run.
-fn suite_step(workspace: &Workspace, suite: Suite, skips: &SkipLog) -> anyhow::Result<Step> {
+/// Tests, which record in the skip log that they could not run. With `all`, also those that the
+/// configuration leaves out by default.
+fn suite_step(
+    workspace: &Workspace,
+    suite: Suite,
+    skips: &SkipLog,
+    all: bool,
+) -> anyhow::Result<Step> {
     let name = if suite == Suite::Slow { "slow tests" } else { "tests" };
     let mut nextest = suites::nextest(workspace, suite)?;
     nextest.env(skip_log::VARIABLE, skips.path());
+    if all {
+        nextest.arg("--ignore-default-filter");
+    }
     Ok(Step::program(name, nextest))
 }
 

@@ -67,16 +67,29 @@ impl NameTable {
         valid: Duration,
     ) -> Result<(), Refusal> {
         let pinned = Some((addresses, Instant::now() + valid.clamp(SHORTEST, LONGEST)));
-        if let Some(entry) = self.by_name.get(name).and_then(|at| self.entries.get_mut(*at)) {
+        let at = self.assign(name)?;
+        if let Some(entry) = self.entries.get_mut(at) {
             entry.pinned = pinned;
-            return Ok(());
         }
-        if self.entries.len() >= self.limit {
+        Ok(())
+    }
+
+    /// Assigns addresses that stand for a name, whose own ones need not be known. Returns the number
+    /// of its entry.
+    ///
+    /// # Errors
+    /// As [`Self::pin`].
+    pub(crate) fn assign(&mut self, name: &Name) -> Result<usize, Refusal> {
+        if let Some(at) = self.by_name.get(name) {
+            return Ok(*at);
+        }
+        let at = self.entries.len();
+        if at >= self.limit {
             return Err(Refusal::TooMany { what: "names", limit: self.limit });
         }
-        self.by_name.insert(name.clone(), self.entries.len());
-        self.entries.push(Entry { name: name.clone(), pinned });
-        Ok(())
+        self.by_name.insert(name.clone(), at);
+        self.entries.push(Entry { name: name.clone(), pinned: None });
+        Ok(at)
     }
 
     /// The addresses of a name, if they are still valid.
@@ -86,7 +99,7 @@ impl NameTable {
         (Instant::now() < *until).then(|| addresses.clone())
     }
 
-    /// The addresses that stand for a name that was resolved.
+    /// The addresses that stand for a name that was resolved or assigned.
     pub(crate) fn addresses(&self, name: &Name) -> Option<(Ipv4Addr, Ipv6Addr)> {
         // The first address of a range is not assigned.
         let number = u32::try_from(*self.by_name.get(name)?).ok()?.checked_add(1)?;

@@ -255,6 +255,8 @@ impl Sandbox {
             return Ok(addresses);
         }
         if self.upstream(&Host::Name(name.clone()), port).is_some() {
+            // The proxy resolves it; programs connect to the address that stands for it.
+            self.names().assign(name)?;
             return Ok(Vec::new());
         }
         let unresolved = |cause: NotFound| Refusal::Unresolved {

@@ -66,7 +66,7 @@ pub(crate) fn open(
     };
     let below = layers.map(open).collect::<Result<_, _>>()?;
     let top = HostPath { tree: open(top)?, real: top.clone() };
-    let (mut directories, has_tmp, has_loader) = to_make(&image, spec)?;
+    let Expected { missing: mut directories, has_tmp, has_loader } = to_make(&image, spec)?;
     // A user of the image other than its root cannot make the directory of a result.
     if own.user != 0 && spec.mounts.iter().any(|mount| mount.inside == Path::new(REQUEST)) {
         let User { user, group } = own;
@@ -76,11 +76,15 @@ pub(crate) fn open(
     Ok((top, ImageRoot { below, directories, has_tmp, has_loader, locks }))
 }
 
-/// The directories that a process of the image expects and that are not there.
-fn to_make(
-    image: &Image,
-    spec: &SandboxSpec,
-) -> Result<(Vec<(PathBuf, Mount)>, bool, bool), Error> {
+/// What a process of an image expects of its root file system.
+struct Expected {
+    /// The directories that are not there.
+    missing: Vec<(PathBuf, Mount)>,
+    has_tmp: bool,
+    has_loader: bool,
+}
+
+fn to_make(image: &Image, spec: &SandboxSpec) -> Result<Expected, Error> {
     let refused = |error: stockade_image::InvalidProcess| Error::ImageProcess(Box::new(error));
     let unread = |error: stockade_image::LayerError| refused(error.into());
     let tree = Tree::open(image).map_err(unread)?;
@@ -93,15 +97,15 @@ fn to_make(
         of_host.chain(workspace).any(|top| path.starts_with(top))
             || ["/dev", "/proc"].iter().any(|own| path.starts_with(own))
     };
-    let mut directories = Vec::new();
+    let mut missing = Vec::new();
     for path in wanted {
         if !is_provided(&path) && tree.is_directory(&path).map_err(unread)?.is_none() {
-            directories.push((path, Mount::Directory));
+            missing.push((path, Mount::Directory));
         }
     }
     let has_tmp = tree.is_directory(Path::new("/tmp")).map_err(unread)? == Some(true);
     let has_loader = tree.is_directory(Path::new(LOADER)).map_err(unread)? == Some(false);
-    Ok((directories, has_tmp, has_loader))
+    Ok(Expected { missing, has_tmp, has_loader })
 }
 
 /// The image of a name in the store of a data directory, for this host: a reference, or a digest.

@@ -2,6 +2,8 @@
 //! machine of this server. A path means something else there than here, and an API key gives rights to
 //! sandboxes, not to this machine.
 
+use std::path::Path;
+
 use stockade_api::{Caller, ChangeNetwork, CreateSandbox, Result};
 use stockade_core::network::{AllowedHost, Target, is_host_loopback};
 use stockade_core::{Code, Problem};
@@ -43,15 +45,21 @@ pub(crate) fn check_network(caller: &Caller, change: &ChangeNetwork) -> Result<(
     }
 }
 
-/// Refuses an operation that reads or writes files of this machine.
+/// Refuses an operation that writes to a directory of this machine, unless it lies in a directory of
+/// the setting for paths of the host.
 ///
 /// # Errors
 /// [`Code::Forbidden`].
-pub(crate) fn check_host_files(caller: &Caller, what: &str) -> Result<()> {
-    match caller.remote {
-        false => Ok(()),
-        true => Err(refused(what)),
+pub(crate) fn check_directory(
+    caller: &Caller,
+    directory: &Path,
+    options: &Options,
+    what: &str,
+) -> Result<()> {
+    if !caller.remote || host_paths::allowed(directory, &options.host_paths).is_some() {
+        return Ok(());
     }
+    Err(refused(what).remedied_by("on the server: stockade serve --host-paths /srv/projects"))
 }
 
 const FORWARD: &str = "stockade forward ID PORT";
@@ -100,6 +108,24 @@ mod tests {
         let network =
             Network { allow: hosts(allow), allow_internal: hosts(internal), ..Network::default() };
         CreateSandbox { network: Some(network), ..CreateSandbox::default() }
+    }
+
+    #[test]
+    fn a_directory_of_the_setting_may_be_written() {
+        let top = tempfile::tempdir().unwrap();
+        let (shared, other) = (top.path().join("shared"), top.path().join("other"));
+        for directory in [&shared, &other] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        let options = Options { host_paths: vec![shared.clone()], ..Options::default() };
+        let here = Caller::new(OwnerId::new("me").unwrap());
+        let check = |caller: &Caller, directory: &Path| {
+            check_directory(caller, directory, &options, "a project").is_ok()
+        };
+        assert!(check(&here, &other) && check(&here, &shared));
+        let there = here.over_network();
+        assert!(check(&there, &shared) && !check(&there, &other));
+        assert!(!check(&there, &shared.join("../other")));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Setup {
         self.world
             .on_host(&self.program, arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("OPEN_SANDBOX_DOMAIN", &self.server.host())
+            .env("OPEN_SANDBOX_DOMAIN", self.server.host())
             .env("OPEN_SANDBOX_API_KEY", &self.key)
             .env("NO_COLOR", "1")
             .finish()

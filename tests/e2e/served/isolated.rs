@@ -27,10 +27,8 @@ fn changes_are_seen_after_a_commit(world: &World) {
     outside("mkdir -p /job/dir; cd /job; echo one > a; echo two > b; echo x > dir/x");
     let capabilities = ask("GET /v1/isolated/capabilities", &Value::Null).value();
     assert_eq!(capabilities["available"], json!(true), "{capabilities}");
-    let refused = ask(
-        "POST /v1/isolated/session",
-        &json!({ "workspace": { "path": "/job", "mode": "rw" } }),
-    );
+    let refused =
+        ask("POST /v1/isolated/session", &json!({ "workspace": { "path": "/job", "mode": "rw" } }));
     assert_eq!(refused.status, 501, "{}", refused.text());
     let missing = ask("POST /v1/isolated/session", &json!({ "workspace": { "path": "/none" } }));
     assert_eq!(missing.status, 404, "{}", missing.text());
@@ -39,7 +37,7 @@ fn changes_are_seen_after_a_commit(world: &World) {
     let created = ask("POST /v1/isolated/session", &request);
     assert_eq!(created.status, 201, "{}", created.text());
     let session = created.value()["session_id"].as_str().unwrap().to_owned();
-    let one = format!("/v1/isolated/job/{session}");
+    let one = format!("/v1/isolated/session/{session}");
     let run = |code: &str, more: Value| {
         let mut request = json!({ "code": code });
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -113,7 +111,7 @@ fn changes_are_seen_after_a_commit(world: &World) {
 
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 200);
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 404);
-    let other = ask("GET /v1/isolated/job/00000000-0000-0000-0000-000000000000", &Value::Null);
+    let other = ask("GET /v1/isolated/session/00000000-0000-0000-0000-000000000000", &Value::Null);
     assert_eq!(other.status, 404);
 }
 
@@ -132,7 +130,7 @@ fn a_session_belongs_to_its_sandbox(world: &World) {
     let created = ask(&id, "POST /v1/isolated/session", &request);
     assert_eq!(created.status, 201, "{}", created.text());
     let session = created.value()["session_id"].as_str().unwrap().to_owned();
-    let one = format!("/v1/isolated/job/{session}");
+    let one = format!("/v1/isolated/session/{session}");
     let run = json!({ "code": "echo no > /job/a; echo $?" });
     let ran = ask(&id, &format!("POST {one}/run"), &run);
     assert!(output(&ran).iter().all(|line| line != "0"), "{}", ran.text());

@@ -1,11 +1,15 @@
 //! `bundles`, `show_bundle`, `diff_bundle`, `apply_bundle`, `reject_bundle`: changes to projects of
 //! the host, for the owner of the data directory that contains them. Other owners have none.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Caller, CollectedChanges, DiffBundle,
-    Items, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, Result, ShowBundle,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Bytes, Caller, CollectedChanges,
+    DiffBundle, Items, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, Result,
+    ShowBundle,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Builder, Context, Failure, StartOptions, Step};
@@ -101,6 +105,13 @@ pub(crate) async fn diff(
     Ok(Items::new(receiver))
 }
 
+/// Refuses a project that a caller on another machine must not change.
+fn check_project(service: &Service, caller: &Caller, project: &Bytes) -> Result<()> {
+    let project = Path::new(OsStr::from_bytes(&project.0));
+    let options = &service.inner.options;
+    elsewhere::check_directory(caller, project, options, "a project of the server's machine")
+}
+
 /// Makes a bundle of proposed changes for a project.
 pub(crate) async fn propose(
     service: &Service,
@@ -108,7 +119,7 @@ pub(crate) async fn propose(
     request: ProposeChanges,
 ) -> Result<CollectedChanges> {
     require_home(&service.inner, &caller.owner)?;
-    elsewhere::check_host_files(caller, "a project of the server's machine")?;
+    check_project(service, caller, &request.project)?;
     operation::run(&service.engine, PROPOSE, caller, &request).await
 }
 
@@ -118,8 +129,12 @@ pub(crate) async fn apply(
     caller: &Caller,
     request: ApplyBundle,
 ) -> Result<AppliedBundle> {
-    service.inner.home_for_bundle(&caller.owner, &request.id)?;
-    elsewhere::check_host_files(caller, "a project of the server's machine, to change it")?;
+    let home = service.inner.home_for_bundle(&caller.owner, &request.id)?;
+    if caller.remote {
+        let request = ShowBundle { id: request.id.clone(), paths: Vec::new() };
+        let found = with_bundles(home, move |bundles| bundles.show(&request)).await?;
+        check_project(service, caller, &found.bundle.project)?;
+    }
     operation::run(&service.engine, APPLY, caller, &request).await
 }
 

@@ -32,7 +32,10 @@ pub(crate) async fn collect(
     request: CollectDirectory,
 ) -> Result<()> {
     let used = service.use_sandbox(caller, &request.sandbox_id).await?;
-    elsewhere::check_host_files(caller, "a directory of the server's machine")?;
+    let target = Path::new(OsStr::from_bytes(&request.to.0));
+    let parent = target.parent().unwrap_or(target);
+    let what = "a directory of the server's machine";
+    elsewhere::check_directory(caller, parent, &service.inner.options, what)?;
     require_home(&service.inner, &caller.owner)?;
     check_request(&used, &request)?;
     operation::run(&service.engine, NAME, caller, &request).await

@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: Run) -> Result<u8, Failure> {
         let made = create::run_script(&remote, made, script).await?;
         let mut execute = Execute::new(made.id.clone(), command_line(words));
         if let (false, Some(inside)) = (has_directory, inside) {
-            let below = current.strip_prefix(&project.root).unwrap_or(Path::new(""));
+            let below = current.strip_prefix(&project.root).unwrap_or_else(|_| Path::new(""));
             execute.working_directory = Some(inside.join(below).into_os_string().into_vec().into());
         }
         let ended = attach(&remote, execute, tty).await;

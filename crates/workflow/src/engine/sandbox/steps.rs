@@ -36,7 +36,7 @@ impl SandboxAttempt {
         if sandbox.provider.is_some() {
             return self.execute_by_provider(sandbox, row).await;
         }
-        self.execute_locally(sandbox, row).await
+        Box::pin(self.execute_locally(sandbox, row)).await
     }
 
     /// Ends the sandbox or provider of an attempt whose result is on the host, in case a crash
