@@ -10,7 +10,7 @@ use stockade_server::auth::{HttpAuth, SingleUser};
 use stockade_server::local::{self, Connections};
 use stockade_server::mcp::{Grants, Snippets, use_playground_of};
 use stockade_server::tcp::{self, Listener};
-use stockade_server::{Served, Watch, web};
+use stockade_server::{Backend, Watch, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -182,7 +182,7 @@ async fn prepare(
         workflows: host.workflows(),
         is_on_demand: false,
     };
-    let main = stockade_server::routes(Served {
+    let main = stockade_server::routes(Backend {
         operations,
         ports: Arc::clone(&ports),
         offer,

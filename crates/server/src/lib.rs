@@ -5,7 +5,8 @@
 //! `auth` determines the owner of a connection or request. `local` is Stockade's own dialect, on a
 //! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, on the
 //! listener of `tcp`. `web` is for browsers: ports under host names of their own, logins, and the
-//! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of streams.
+//! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of
+//! streams or HTTP. `served` combines what is served over TCP, and `admission` admits each request there.
 
 mod admission;
 pub mod auth;
@@ -28,4 +29,4 @@ pub mod web;
 
 pub use limits::Limits;
 pub use observe::Watch;
-pub use served::{Served, openapi, routes};
+pub use served::{Backend, openapi, routes};

@@ -20,7 +20,7 @@ use crate::web::playground;
 use crate::{local, mcp, opensandbox, web};
 
 /// What the listener serves under the names of the server.
-pub struct Served {
+pub struct Backend {
     /// The operations for Stockade's own clients.
     pub operations: local::Operations,
     /// The decisions about ports of sandboxes.
@@ -39,14 +39,14 @@ pub struct Served {
     pub stop: watch::Receiver<bool>,
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").finish_non_exhaustive()
+        f.debug_struct("Backend").finish_non_exhaustive()
     }
 }
 
 /// Every path under the names of the server.
-pub fn routes(served: Served) -> Router {
+pub fn routes(served: Backend) -> Router {
     let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
     let (routes, _) = api(Some(served)).into_parts();
     routes
@@ -61,8 +61,8 @@ pub fn openapi() -> Value {
 }
 
 /// All routes; without anything to serve only for the document.
-fn api(served: Option<Served>) -> Api {
-    let parts = served.map(Served::into_parts);
+fn api(served: Option<Backend>) -> Api {
+    let parts = served.map(Backend::into_parts);
     let (main, own, tools, snippets) = match parts {
         Some((main, own, tools, snippets)) => (Some(main), Some(own), Some(tools), Some(snippets)),
         None => (None, None, None, None),
@@ -77,19 +77,19 @@ fn api(served: Option<Served>) -> Api {
 
 /// What each part serves.
 type Parts = (
-    opensandbox::Served,
+    opensandbox::Backend,
     (local::Operations, Admission),
-    mcp::Served,
+    mcp::Backend,
     (Arc<dyn mcp::Snippets>, Admission),
 );
 
-impl Served {
+impl Backend {
     fn into_parts(self) -> Parts {
         let Self { operations, ports, offer, snippets, auth, hosts: _, watch, stop } = self;
         let admission = Admission::new(Arc::clone(&auth), watch.clone());
         let sandboxes = Arc::clone(&operations.sandboxes);
-        let main = opensandbox::Served { sandboxes, ports, auth, watch };
-        let tools = mcp::Served { offer, admission: admission.clone(), stop };
+        let main = opensandbox::Backend { sandboxes, ports, auth, watch };
+        let tools = mcp::Backend { offer, admission: admission.clone(), stop };
         (main, (operations, admission.clone()), tools, (snippets, admission))
     }
 }

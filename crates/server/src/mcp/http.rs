@@ -42,7 +42,7 @@ const SESSIONS: usize = 64;
 const ALL_SESSIONS: usize = 1024;
 
 /// What the route serves: tools, for callers that are admitted, until a value becomes true.
-pub(crate) struct Served {
+pub(crate) struct Backend {
     pub(crate) offer: Offer,
     pub(crate) admission: Admission,
     pub(crate) stop: watch::Receiver<bool>,
@@ -57,7 +57,7 @@ struct Guarded {
 }
 
 /// The route; without anything to serve only for the document. Its streams end with the server.
-pub(crate) fn api(served: Option<Served>) -> Api {
+pub(crate) fn api(served: Option<Backend>) -> Api {
     let api = Api::new(Security::Key);
     match served {
         Some(served) => {
@@ -74,7 +74,7 @@ pub(crate) fn api(served: Option<Served>) -> Api {
 type Mcp = StreamableHttpService<Handler, LocalSessionManager>;
 
 /// The protocol, and the guard before it.
-fn service(Served { offer, admission, mut stop }: Served) -> (Mcp, Guarded) {
+fn service(Backend { offer, admission, mut stop }: Backend) -> (Mcp, Guarded) {
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(IDLE);
     manager.session_config.completed_cache_ttl = RESUMABLE;

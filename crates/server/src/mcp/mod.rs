@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use handler::{Callers, Handler, OwnerStates};
 
 pub use call::{Call, Interrupt};
-pub(crate) use http::{Served, api};
+pub(crate) use http::{Backend, api};
 pub use playground::{PlaygroundLink, use_playground_of};
 pub use resources::Resources;
 pub use run_in_sandbox::{RunInSandbox, Snippets};

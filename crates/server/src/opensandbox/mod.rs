@@ -67,7 +67,7 @@ struct App {
 }
 
 /// What the dialect serves.
-pub(crate) struct Served {
+pub(crate) struct Backend {
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
     pub(crate) ports: Arc<dyn PortAccess>,
     pub(crate) auth: Arc<HttpAuth>,
@@ -75,8 +75,8 @@ pub(crate) struct Served {
 }
 
 /// Every path of the dialect; without anything to serve only for the document.
-pub(crate) fn api(served: Option<Served>) -> Api {
-    let app = served.map(|Served { sandboxes, ports, auth, watch }| {
+pub(crate) fn api(served: Option<Backend>) -> Api {
+    let app = served.map(|Backend { sandboxes, ports, auth, watch }| {
         let own_ports = OwnPorts::new(&sandboxes);
         App { sandboxes, auth, ports, own_ports, watch }
     });
