@@ -198,7 +198,7 @@ fn random_id() -> String {
         let now = jiff::Timestamp::now().as_nanosecond().to_be_bytes();
         bytes.copy_from_slice(&now[4..]);
     }
-    crate::line::hex(&bytes)
+    crate::hex::hex(&bytes)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 mod checkpoint;
 mod entry;
 mod error;
+mod hex;
 mod keys;
 mod line;
 mod log;

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::entry::{Entry, MAX_ENTRY_BYTES};
+pub(crate) use crate::hex::hex;
 
 /// Distinguishes the hash of a record from every other hash.
 const DOMAIN: &[u8] = b"stockade 2026-11 audit record\0";
@@ -136,13 +137,6 @@ fn hash(chain: &str, seq: u64, previous: &Hash, gap: Option<&Gap>, record: &str)
         hasher.update(part.as_bytes());
     }
     hasher.finalize().into()
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 /// 64 lower-case hexadecimal digits as bytes.

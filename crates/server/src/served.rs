@@ -148,7 +148,7 @@ mod tests {
             "/v1/sandboxes/{id}/proxy/44772/v1/isolated/session/{session}/files/download",
             "/v1/sandboxes/{id}/proxy/44772/v1/filesystem/{uid}/{gid}/files",
             "/v1/sandboxes/{id}/proxy/18080/policy",
-            "/stockade/v1/call/{operation}",
+            "/stockade/v0/call/{operation}",
             "/mcp",
             "/api/sandbox",
             "/.stockade/open",

@@ -2,33 +2,10 @@
 //! that stores audit records.
 
 use stockade_api::{Result, StartRecord};
-use stockade_audit::{Actor, Decision, Entry, Phase};
-use stockade_core::Door;
-use stockade_core::event::Reason;
-use stockade_durable::Statement;
 
 use crate::failure::store_problem;
 use crate::service::Service;
-use crate::store::sandboxes::SandboxRow;
-use crate::store::{audit, json};
-
-/// The statement that records what the server does to a sandbox without a request.
-pub(crate) fn by_server(row: &SandboxRow, operation: &str, reason: Reason) -> Statement {
-    let actor = Actor {
-        owner: Some(row.owner.clone()),
-        uid: None,
-        key_id: None,
-        address: None,
-        door: Door::Server,
-        request_id: None,
-    };
-    let entry = Entry::new(operation, actor)
-        .with("id", row.id.as_str())
-        .with("because", reason.as_str())
-        .with("bundle", row.bundle.as_deref());
-    let entry = Entry { phase: Phase::Ended, decision: Decision::Allowed, ..entry };
-    audit::insert(&StartRecord { text: json(&entry), id: entry.id })
-}
+use crate::store::audit;
 
 impl Service {
     /// The records of operations that have started, after that number, the oldest first.

@@ -25,7 +25,7 @@ use crate::inner::Inner;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::Reserve;
 use crate::service::Service;
-use crate::starts;
+use crate::store::audit;
 use crate::store::sandboxes::{self, SandboxRow};
 use crate::wakers::Waker;
 
@@ -239,7 +239,7 @@ impl Watcher<'_> {
         row.schedule_removal(now_ms());
         let operation = row.watcher_id();
         let mut statements = ending::stopped(&operation, &mut row, reason, failed.as_ref());
-        statements.push(starts::by_server(&row, "stop", reason));
+        statements.push(audit::by_server(&row, "stop", reason));
         self.record(statements).await
     }
 
@@ -260,7 +260,7 @@ impl Watcher<'_> {
         }
         let leak = lifecycle::release(self.inner, &row).await;
         let mut statements = lifecycle::end_statements(&operation, &mut row, reason, leak);
-        statements.push(starts::by_server(&row, "kill", reason));
+        statements.push(audit::by_server(&row, "kill", reason));
         self.record(statements).await
     }
 
@@ -274,7 +274,7 @@ impl Watcher<'_> {
         // Each pause is a separate event: the generation distinguishes them.
         let operation = format!("{}:{}", row.watcher_id(), row.generation);
         let payload = Payload::SandboxPaused(EndReason::because(Reason::Idle));
-        let audited = starts::by_server(&row, "pause", Reason::Idle);
+        let audited = audit::by_server(&row, "pause", Reason::Idle);
         self.record(vec![change, events::statement(&operation, &row, payload), audited]).await
     }
 

@@ -2,9 +2,13 @@
 //! file of audit records. Each is committed together with the row of its operation.
 
 use stockade_api::StartRecord;
-use stockade_core::Problem;
+use stockade_audit::{Actor, Decision, Entry, Phase};
+use stockade_core::event::Reason;
+use stockade_core::{Door, Problem};
 use stockade_durable::{Statement, Store};
 
+use super::json;
+use super::sandboxes::SandboxRow;
 use crate::failure::store_problem;
 
 /// Stores a record, unless it is stored.
@@ -37,4 +41,22 @@ pub(crate) async fn list(
 /// Removes the records up to that number.
 pub(crate) fn remove(up_to: i64) -> Statement {
     Statement::new("DELETE FROM audit_starts WHERE number <= ?1", vec![up_to.into()])
+}
+
+/// The statement that records what the server does to a sandbox without a request.
+pub(crate) fn by_server(row: &SandboxRow, operation: &str, reason: Reason) -> Statement {
+    let actor = Actor {
+        owner: Some(row.owner.clone()),
+        uid: None,
+        key_id: None,
+        address: None,
+        door: Door::Server,
+        request_id: None,
+    };
+    let entry = Entry::new(operation, actor)
+        .with("id", row.id.as_str())
+        .with("because", reason.as_str())
+        .with("bundle", row.bundle.as_deref());
+    let entry = Entry { phase: Phase::Ended, decision: Decision::Allowed, ..entry };
+    insert(&StartRecord { text: json(&entry), id: entry.id })
 }
