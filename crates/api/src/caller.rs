@@ -89,7 +89,7 @@ impl Caller {
 
     /// The same caller, whose request came from there.
     #[must_use]
-    pub fn from_origin(mut self, origin: Origin) -> Self {
+    pub fn with_origin(mut self, origin: Origin) -> Self {
         self.origin = origin;
         self
     }

@@ -26,7 +26,7 @@ fn cases() {
                 let redeemed = runtime.unwrap().block_on(async {
                     let harness = Harness::new().await;
                     let name = name(&harness.sandbox().await, 80);
-                    let (service, owner) = (&harness.service, caller("me").owner);
+                    let (service, owner) = (&harness.service, caller("u1").owner);
                     let code = service.create_code(&owner, &name, Some(&challenge)).await.unwrap();
                     for wrong in [None, Some("another"), Some(challenge.as_str())] {
                         let refused = service.redeem_code(&name, &code, wrong).await.unwrap_err();
@@ -46,7 +46,7 @@ async fn a_session_is_for_one_port_of_one_owner() {
     let harness = Harness::new().await;
     let service = &harness.service;
     let id = harness.sandbox().await;
-    let (owner, other) = (caller("me").owner, caller("other").owner);
+    let (owner, other) = (caller("u1").owner, caller("other").owner);
     let web = name(&id, 80);
     // Another owner gets the same response as for a sandbox that does not exist.
     let hidden = service.create_code(&other, &web, None).await.unwrap_err();
@@ -77,7 +77,7 @@ async fn a_session_is_for_one_port_of_one_owner() {
 async fn a_later_sandbox_with_the_same_id_has_other_sessions() {
     let harness = Harness::new().await;
     let service = &harness.service;
-    let me = caller("me");
+    let me = caller("u1");
     let id = SandboxId::new("box").unwrap();
     let request = CreateSandbox { id: Some(id.clone()), ..CreateSandbox::default() };
     service.create(&me, request.clone()).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_later_sandbox_with_the_same_id_has_other_sessions() {
 #[tokio::test]
 async fn a_link_is_for_an_exposed_port_of_a_running_sandbox() {
     let harness = Harness::new().await;
-    let (service, me) = (&harness.service, caller("me"));
+    let (service, me) = (&harness.service, caller("u1"));
     let proxy = Proxy { default_port: Some(80), exposed_ports: [80, 81].into() };
     let request = CreateSandbox { proxy: Some(proxy), ..CreateSandbox::default() };
     let id = service.create(&me, request).await.unwrap().id;
@@ -124,7 +124,7 @@ async fn a_link_is_for_an_exposed_port_of_a_running_sandbox() {
 #[tokio::test]
 async fn an_open_connection_ends_with_the_run_of_its_sandbox() {
     let harness = Harness::new().await;
-    let (service, me) = (&harness.service, caller("me"));
+    let (service, me) = (&harness.service, caller("u1"));
     let request = || CreateSandbox::default();
     let first = service.create(&me, request()).await.unwrap();
     let second = service.create(&me, request()).await.unwrap();

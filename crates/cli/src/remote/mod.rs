@@ -70,7 +70,7 @@ impl Remote {
     pub fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let origin = Origin { door: Door::Command, uid: Some(uid), ..Origin::default() };
-        let caller = Caller::new(OwnerId::from_uid(uid)).with_admin().from_origin(origin);
+        let caller = Caller::new(OwnerId::from_uid(uid)).with_admin().with_origin(origin);
         Self { sandboxes, workflows, caller }
     }
 

@@ -84,7 +84,7 @@ impl Authenticate for SingleUser {
             Some(Peer { uid }) if uid != self.uid => Err(AuthError::User { uid }),
             Some(Peer { uid }) => {
                 let origin = Origin { door: Door::Socket, uid: Some(uid), ..Origin::default() };
-                Ok(Caller::new(self.owner.clone()).with_admin().from_origin(origin))
+                Ok(Caller::new(self.owner.clone()).with_admin().with_origin(origin))
             }
         }
     }

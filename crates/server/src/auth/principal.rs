@@ -60,7 +60,7 @@ pub(crate) struct Principal {
 
 impl Principal {
     /// The same principal, whose request came over this connection.
-    pub(super) fn from_peer(mut self, peer: &TcpPeer) -> Self {
+    pub(super) fn over(mut self, peer: &TcpPeer) -> Self {
         let origin = &mut self.caller.origin;
         origin.door = Door::Http;
         origin.address = Some(peer.address.to_string());
@@ -101,7 +101,7 @@ impl HttpAuth {
             None if self.keys.has_keys().await? => return Err(missing_key()),
             None => self.user(peer).await?,
         };
-        Ok(principal.from_peer(peer))
+        Ok(principal.over(peer))
     }
 
     /// The principal of the key with this id, if it may still be used.
@@ -115,7 +115,7 @@ impl HttpAuth {
         match self.user.caller(&peer.describe().await) {
             Ok(caller) => {
                 let principal = Principal { caller: caller.over_network(), key: None };
-                Ok(principal.from_peer(peer))
+                Ok(principal.over(peer))
             }
             Err(AuthError::Anonymous) => Err(missing_key().because(
                 "there is none yet, and without one only a program of the server's user on its \

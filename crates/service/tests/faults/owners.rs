@@ -58,7 +58,7 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
             path(json!({"path": "/w", "diff": "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-text\n+other\n"}))
         }
         "resolve_endpoint" => json!({"id": sandbox, "port": 80}),
-        "connect" => json!({"sandboxId": sandbox, "port": 80}),
+        "connect" | "open_port" => json!({"sandboxId": sandbox, "port": 80}),
         "http_request" | "http_stream" | "web_socket" => {
             json!({"sandboxId": sandbox, "port": 80, "path": "/"})
         }
