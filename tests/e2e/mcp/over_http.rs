@@ -219,7 +219,7 @@ fn a_question_can_be_a_response(world: &World) {
 /// Sends a request and reads its response until this text.
 fn read_until(server: Address, head: &str, body: &str, wanted: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let length = body.len();
     let host = server.host();
     let head = format!(
@@ -230,8 +230,10 @@ fn read_until(server: Address, head: &str, body: &str, wanted: &str) -> String {
     let mut text = Vec::new();
     let mut block = [0; 4096];
     while !String::from_utf8_lossy(&text).contains(wanted) {
-        let length = stream.read(&mut block).unwrap();
-        assert!(length > 0, "it ends before {wanted:?}: {}", String::from_utf8_lossy(&text));
+        let read = stream.read(&mut block);
+        let shown = String::from_utf8_lossy(&text);
+        let length = read.unwrap_or_else(|error| panic!("{error} before {wanted:?}: {shown}"));
+        assert!(length > 0, "it ends before {wanted:?}: {shown}");
         text.extend_from_slice(&block[..length]);
     }
     String::from_utf8_lossy(&text).into_owned()

@@ -104,8 +104,7 @@ impl Fixture {
     /// The listeners as init sends them to a client.
     fn listeners(&mut self) -> Listeners {
         self.control.send(&Request::Listeners, &[]).unwrap();
-        let (_, descriptors) = self.recv(|report| *report == Report::Listeners);
-        Listeners::from_descriptors(descriptors).unwrap()
+        Listeners::from_descriptors(self.recv(|report| *report == Report::Listeners).1).unwrap()
     }
 
     fn command(&mut self, script: &str) -> Execute {
