@@ -12,10 +12,10 @@ use stockade_api::{
 };
 use stockade_core::{Code, Operation, OwnerId, Problem, State};
 
-use super::keys::random;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, store_problem};
 use crate::owned_sandbox::OwnedSandbox;
+use crate::random::random;
 use crate::service::Service;
 use crate::store::browser::{self, BrowserRow};
 use crate::store::{events, sandboxes};
