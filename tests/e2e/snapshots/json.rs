@@ -5,6 +5,7 @@ use super::{ACCESS, Calls, redact};
 use crate::harness::World;
 use crate::registry::interrupted::SlowRegistry;
 use crate::registry::sample::{Layout, architecture};
+use crate::served::Server;
 
 as_user! {
     of_bases,
@@ -127,6 +128,9 @@ fn of_sandboxes(world: &World) {
     call("logs", &["logs", "--json", &operation]);
     call("wait", &["wait", &operation, "--json"]);
     call("ps", &["ps", "--all", "box", "--json"]);
+    let server = Server::start(world, &[]);
+    calls.call("open", &["open", "box", "80", "--json"]);
+    drop(server);
     let words = ["forward", "box", "0:80", "--json"];
     let mut forward = world.stockade(&words).start();
     forward.wait_for_output("\n");

@@ -95,6 +95,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b[0-9a-f]{40}\b", "<hash>"),
         (r"\bstockade-[0-9a-f]{32}\b", "stockade-<hash>"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
+        (r#"\bbox\.localhost:[0-9]+/[^ "]*"#, "box.localhost:<port>/<path>"),
         (r"\b[0-9a-f]{12}\b", "<id>"),
         (r#"("id": "|box/)[0-9a-f]{8}\b"#, "${1}<command>"),
         (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", "<time>"),
