@@ -241,7 +241,7 @@ impl PortAccess for Service {
 fn invalid_grant() -> Problem {
     Problem::new(Code::InvalidInput, "invalid_grant: the code is unknown, used or expired")
         .because("a link opens a port once, within a minute")
-        .remedied_by("stockade open ID PORT")
+        .remedied_by("stockade open ID")
 }
 
 /// The challenge of a verifier (RFC 7636, `S256`).
