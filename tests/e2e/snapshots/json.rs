@@ -8,6 +8,7 @@ use crate::registry::sample::{Layout, architecture};
 use crate::served::Server;
 
 as_user! {
+    of_audit_records,
     of_bases,
     of_runs_and_bundles,
     of_doctor,
@@ -108,6 +109,14 @@ fn of_keys(world: &World) {
     calls.call("list", &["keys", "list", "--json"]);
     calls.call("revoke", &["keys", "revoke", &id, "--json"]);
     calls.call("list-all", &["keys", "list", "--all", "--json"]);
+    calls.finish();
+}
+
+fn of_audit_records(world: &World) {
+    let mut calls = Calls::new(world, "json/audit");
+    world.stockade(&["volume", "create", "data"]).finish().succeeds();
+    calls.call("ls", &["audit", "ls", "--json"]);
+    calls.call("verify", &["audit", "verify", "--json"]);
     calls.finish();
 }
 
