@@ -40,7 +40,8 @@ fn redacted(name: &str, value: Value) -> Value {
     if OF_THE_HOST.contains(&name) {
         return names(&value);
     }
-    let is_varying = VARYING.contains(&name) || name == "at" || name == "time" || name.ends_with("At");
+    let is_varying =
+        VARYING.contains(&name) || name == "at" || name == "time" || name.ends_with("At");
     match value {
         Value::Object(fields) => {
             let fields = fields.into_iter().map(|(name, value)| {
