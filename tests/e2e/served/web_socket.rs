@@ -31,7 +31,7 @@ impl Frames {
         headers: &[&str],
     ) -> Result<Self, (u16, String)> {
         let mut stream = TcpStream::connect(("127.0.0.1", address.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE / 2)).unwrap();
         let mut head = format!(
             "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: Upgrade\r\n\
              upgrade: websocket\r\nsec-websocket-version: 13\r\n\
