@@ -45,7 +45,8 @@ async fn fill(scene: &mut Scene) {
     let waiting = "echo before; echo >/tmp/said; \
         while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after; exit 3";
     let waiting = scene.start(&held, "waiting", waiting).await;
-    let first = "while [ ! -e /tmp/said ]; do sleep 0.05; done; echo kept >/tmp/file; cat /tmp/file";
+    let first =
+        "while [ ! -e /tmp/said ]; do sleep 0.05; done; echo kept >/tmp/file; cat /tmp/file";
     assert_eq!(scene.run(&held, "first", first).await.expect_success(), "kept\n");
     let ballast = Ballast::take();
 
