@@ -3,7 +3,8 @@
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` with released
 //! clients, `remote` with the commands of Stockade; `ports` is about ports of sandboxes, `browsers` and
 //! `playground` about what browsers use; `listener` is about the listener itself, `limited` about limits and
-//! metrics; `hostile` and `fuzzed` send requests that no client sends, and `from_inside` attacks from a sandbox.
+//! metrics; `hostile` and `fuzzed` send requests that no client sends, `own_programs` is about
+//! programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod browsers;
 mod clients;
@@ -15,6 +16,7 @@ mod isolated;
 mod limited;
 mod listener;
 mod operations;
+mod own_programs;
 mod playground;
 mod ports;
 mod principals;
