@@ -2,7 +2,7 @@
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` with released
 //! clients, `remote` with the commands of Stockade; `ports` is about ports of sandboxes, `browsers` and
-//! `playground` about what browsers use; `listener` is about the listener itself, `limited` about limits and
+//! `playground` about what browsers use; `listener` is about the listener itself, `stopped` about the ends of streams, `limited` about limits and
 //! metrics; `hostile` and `fuzzed` send requests that no client sends, `own_programs` is about
 //! programs of the server's user, and `from_inside` attacks from a sandbox.
 
@@ -23,6 +23,7 @@ mod principals;
 mod properties;
 mod remote;
 mod sandboxes;
+mod stopped;
 mod terminals;
 mod web_socket;
 

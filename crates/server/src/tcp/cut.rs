@@ -1,4 +1,5 @@
-//! A stream that ends when its connection must end, whatever waits for it.
+//! A stream that ends when its connection must end, whatever waits for it; and that counts as one as long
+//! as it is open, also after it was upgraded to another protocol.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -9,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::auth::Lifetime;
+use crate::local::ConnectionGuard;
 
 /// A stream with the lifetime of its connection.
 pub(super) struct Cut<S> {
@@ -17,12 +19,13 @@ pub(super) struct Cut<S> {
     // The two directions may be used by two tasks, of which each is woken.
     reading: Pin<Box<WaitForCancellationFutureOwned>>,
     writing: Pin<Box<WaitForCancellationFutureOwned>>,
+    _counted: ConnectionGuard,
 }
 
 impl<S> Cut<S> {
-    pub(super) fn new(stream: S, lifetime: Arc<Lifetime>) -> Self {
+    pub(super) fn new(stream: S, lifetime: Arc<Lifetime>, counted: ConnectionGuard) -> Self {
         let (reading, writing) = (Box::pin(lifetime.cut()), Box::pin(lifetime.cut()));
-        Self { stream, lifetime, reading, writing }
+        Self { stream, lifetime, reading, writing, _counted: counted }
     }
 }
 

@@ -209,7 +209,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let routes = shared.routes.clone();
-    let stream = Cut::new(stream, peer.lifetime());
+    let stream = Cut::new(stream, peer.lifetime(), guard.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&peer));
         // What upgrades the connection keeps a copy: it is open longer than it is one of HTTP.
