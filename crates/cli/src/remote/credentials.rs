@@ -23,6 +23,8 @@ use crate::profile;
 
 /// The variable of the API key.
 pub(crate) const KEY: &str = "STOCKADE_API_KEY";
+/// The name of the file.
+const NAME: &str = "credentials.json";
 /// The largest file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Who else may neither read nor write the file.
@@ -61,7 +63,7 @@ impl Credentials {
     /// # Errors
     /// [`Code::InvalidInput`] for a file that others can read or have written.
     pub(crate) fn read() -> Result<Self, Problem> {
-        let path = profile::user_path().map(|path| path.with_file_name("credentials.json"));
+        let path = profile::user_path().map(|path| path.with_file_name(NAME));
         let path = path.ok_or_else(|| {
             Problem::new(Code::InvalidInput, "there is no directory for the API keys of servers")
                 .because("neither XDG_CONFIG_HOME nor HOME is an absolute path")
@@ -92,11 +94,13 @@ impl Credentials {
     /// # Errors
     /// As [`Self::read`].
     pub(crate) fn default_url() -> Result<Option<String>, Problem> {
-        // Without a home there is no file.
-        if profile::user_path().is_none() {
-            return Ok(None);
+        // The home may be another user's, as with `sudo`: then there is no login of this user.
+        let path = profile::user_path().map(|path| path.with_file_name(NAME));
+        let stat = path.and_then(|path| rustix::fs::lstat(path).ok());
+        match stat.is_some_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw()) {
+            true => Ok(Self::read()?.document.default),
+            false => Ok(None),
         }
-        Ok(Self::read()?.document.default)
     }
 
     /// Stores what belongs to a server, in place of what was there, and whether it is the server of
