@@ -3,7 +3,7 @@
 //! exist or is written wrongly.
 
 use crate::call::Outcome;
-use crate::harness::World;
+use crate::harness::{Identity, World};
 
 /// What the commands of a hint end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,4 +125,18 @@ fn hints_of_sandboxes_work(world: &World) {
     assert!(scene.run >= 10);
 }
 
-as_root_and_as_user![hints_of_bundles_work, hints_of_sandboxes_work];
+/// A sandbox of root has users of its own, which an ssh-agent of root refuses with a message of its own.
+fn a_socket_of_root_has_a_hint(world: &World) {
+    let socket = world.outside().join("agent.1");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    world.chown(&socket);
+    let mount = format!("{0}:{0}", socket.display());
+    let is_hinted = |flags: &[&str], command: &str| {
+        let outcome = world.run(&[&["--discard"], flags].concat(), &[command]);
+        hints(&outcome).iter().any(|hint| hint.contains("socat UNIX-LISTEN:"))
+    };
+    assert_eq!(is_hinted(&["--mount", &mount], "false"), world.identity == Identity::Root);
+    assert!(!is_hinted(&["--mount", &mount], "true") && !is_hinted(&[], "false"));
+}
+
+as_root_and_as_user![hints_of_bundles_work, hints_of_sandboxes_work, a_socket_of_root_has_a_hint];

@@ -117,6 +117,57 @@ fn outer_groups_are_hidden(world: &World) {
     }
 }
 
+/// The runtimes of languages read the limits where they look for them.
+fn limits_are_seen_where_runtimes_look(world: &World) {
+    let limits = ["--memory", "256M", "--cpus", "0.5"];
+    let flags = [&["--discard"][..], &limits].concat();
+    let script = "cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes; \
+        cat /sys/fs/cgroup/cpu.max || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us";
+    let outcome = world.run(&flags, &["sh", "-c", script]);
+    if outcome.code() == 125 {
+        outcome.is_refused();
+        return;
+    }
+    let seen: Vec<_> = outcome.succeeds().stdout.lines().collect();
+    assert_eq!(seen[0], "268435456", "{outcome}");
+    assert!(["50000", "50000 100000"].contains(&seen[1]), "{outcome}");
+    // Nothing above the own groups is seen, and nothing can be changed.
+    let table = world.run(&flags, &["grep", " - cgroup", "/proc/self/mountinfo"]);
+    for line in table.succeeds().stdout.lines() {
+        let fields: Vec<_> = line.split(' ').collect();
+        assert_eq!(fields[3], "/", "{table}");
+        let options: Vec<_> = fields[5].split(',').collect();
+        for option in ["ro", "nosuid", "nodev", "noexec"] {
+            assert!(options.contains(&option), "{table}");
+        }
+    }
+    let change = "find /sys/fs/cgroup -type f -size -1000 | while read f; do \
+        (echo 1 > $f) 2>/dev/null && echo $f; done; \
+        find /sys/fs/cgroup -type d | while read d; do mkdir $d/x 2>/dev/null && echo $d; done; \
+        find /sys/fs/cgroup -name release_agent -o -name 'devices.*'; true";
+    assert_eq!(world.run(&flags, &["sh", "-c", change]).succeeds().stdout, "");
+    // Without a limit it would be that of the caller.
+    assert_eq!(world.run(&["--discard"], &["ls", "-A", "/sys"]).succeeds().stdout, "");
+    if std::path::Path::new("/usr/bin/node").exists() {
+        let node = world.run(&flags, &["node", "-e", "console.log(process.constrainedMemory())"]);
+        assert_eq!(node.succeeds().stdout, "268435456\n");
+    }
+    if std::path::Path::new("/usr/bin/java").exists() {
+        let words = ["java", "-XshowSettings:system", "-version"];
+        let java = world.run(&flags, &words);
+        let text = java.stderr.clone() + &java.stdout;
+        assert!(text.contains("Memory Limit: 256.00M"), "{java}");
+    }
+    let create = [&["create", "--id", "box"][..], &limits].concat();
+    world.stockade(&create).finish().succeeds();
+    let in_box = world.stockade(&["exec", "box", "--", "sh", "-c", script]).finish();
+    // On version 2, the group that can be frozen is below that with the limits.
+    if std::path::Path::new("/sys/fs/cgroup/memory").is_dir() {
+        assert_eq!(in_box.stdout, outcome.stdout, "{in_box}");
+    }
+    world.stockade(&["kill", "box"]).finish().succeeds();
+}
+
 fn no_cgroup_is_left(world: &World) {
     let groups = || {
         let mut found = Vec::new();
@@ -179,5 +230,6 @@ as_root_and_as_user![
     out_of_memory_is_told_apart,
     too_little_memory_to_start,
     outer_groups_are_hidden,
+    limits_are_seen_where_runtimes_look,
     no_cgroup_is_left,
 ];

@@ -20,9 +20,35 @@ as_root_and_as_user! {
     special_files_in_a_volume_harm_nothing,
     what_a_crash_has_left_is_removed,
     a_cache_is_kept_per_project,
+    a_cache_is_at_the_tools_own_place_too,
     npm_finds_what_an_earlier_run_has_downloaded,
     pip_finds_what_an_earlier_run_has_built,
 }
+
+/// Each cache, where it is, and where it is below the home directory.
+const PLACES: [(&str, &str, &str); 21] = [
+    ("npm", "npm", ".npm"),
+    ("yarn", "yarn", ".cache/yarn"),
+    ("yarn", "yarn", ".yarn/berry/cache"),
+    ("pnpm", "pnpm/store", ".local/share/pnpm/store"),
+    ("pnpm", "pnpm/metadata", ".cache/pnpm"),
+    ("bun", "bun", ".bun/install/cache"),
+    ("deno", "deno", ".cache/deno"),
+    ("pip", "pip", ".cache/pip"),
+    ("uv", "uv", ".cache/uv"),
+    ("cargo", "cargo/registry", ".cargo/registry"),
+    ("cargo", "cargo/git", ".cargo/git"),
+    ("sccache", "sccache", ".cache/sccache"),
+    ("go", "go/mod", "go/pkg/mod"),
+    ("go", "go/build", ".cache/go-build"),
+    ("maven", "maven", ".m2/repository"),
+    ("gradle", "gradle/caches", ".gradle/caches"),
+    ("gradle", "gradle/wrapper", ".gradle/wrapper"),
+    ("composer", "composer", ".cache/composer"),
+    ("composer", "composer", ".composer/cache"),
+    ("nuget", "nuget/packages", ".nuget/packages"),
+    ("nuget", "nuget/http", ".local/share/NuGet/http-cache"),
+];
 
 fn call(world: &World, words: &[&str]) -> Outcome {
     world.stockade(words).finish()
@@ -266,6 +292,54 @@ fn a_cache_is_kept_per_project(world: &World) {
     let pruned = call(world, &["cache", "prune", "--all", "--force"]);
     assert!(pruned.succeeds().stdout.contains("cache-mine-"), "{pruned}");
     assert_eq!(call(world, &["cache", "ls", "--all", "-q"]).stdout, "");
+}
+
+/// A tool that ignores the variables, or a second tool, uses the same cache.
+fn a_cache_is_at_the_tools_own_place_too(world: &World) {
+    let mut tools: Vec<_> = PLACES.iter().map(|(tool, ..)| *tool).collect();
+    tools.dedup();
+    let flags: Vec<_> = tools.iter().flat_map(|tool| ["--cache", tool]).collect();
+    let (mut script, mut seen) = (String::new(), String::new());
+    for (number, (_, inside, place)) in PLACES.iter().enumerate() {
+        script += &format!("echo {number} > ~/{place}/k{number} || exit 1\n");
+        seen += &format!(
+            "test \"$(cat ~/{place}/k{number} /var/cache/stockade/{inside}/k{number} | uniq)\" = \
+             {number} || echo {place}\n"
+        );
+    }
+    script += "echo lock > ~/.cargo/.package-cache || exit 1\n";
+    seen += "grep -q lock $CARGO_HOME/.package-cache || echo lock\n";
+    // What is around the caches is the user's own, and is not kept.
+    script +=
+        "echo x > ~/.cargo/config.toml && mkdir ~/.cache/other && echo x > ~/.m2/settings.xml";
+    seen += "ls ~/.cargo/config.toml ~/.cache/other ~/.m2/settings.xml 2>/dev/null; true";
+    sh(world, &flags, &script).succeeds();
+    assert_eq!(sh(world, &flags, &seen).succeeds().stdout, "");
+    // A sandbox of the project has them too, also after its processes have ended once.
+    let mut create = vec!["create", "--workspace", "."];
+    create.extend(&flags);
+    let id = call(world, &create).succeeds().stdout.trim().to_owned();
+    let exec = |script: &str| call(world, &["exec", &id, "--", "sh", "-c", script]);
+    assert_eq!(exec(&seen).succeeds().stdout, "");
+    exec("mv ~/.cache ~/moved && echo file > ~/.cache && echo x > ~/.cargo/config.toml").succeeds();
+    call(world, &["stop", &id]).succeeds();
+    call(world, &["start", &id]).succeeds();
+    let outcome =
+        exec("cat ~/.cache ~/.cargo/config.toml; ls ~/moved/pip; ls $PIP_CACHE_DIR ~/.npm");
+    let outcome = outcome.succeeds();
+    assert!(outcome.stdout.starts_with("file\nx\n/home/user/.npm:\nk0\n"), "{outcome}");
+    assert!(outcome.stdout.contains("/var/cache/stockade/pip:\nk7\n"), "{outcome}");
+    call(world, &["kill", "--discard", &id]).succeeds();
+    // What the request itself mounts is not covered.
+    let flags = ["--cache", "npm", "--cache", "pip", "-v", "data:/home/user/.cache"];
+    let outcome = sh(world, &flags, "echo own > ~/.cache/file; ls -A ~/.cache; ls ~/.npm");
+    assert_eq!(outcome.succeeds().stdout, "file\nk0\n", "{outcome}");
+    let flags = ["--cache", "npm", "-v", "data:/home/user/.npm/_logs"];
+    let outcome = sh(world, &flags, "cat ~/.npm/_logs/file; ls -A ~/.npm; ls $npm_config_cache");
+    assert_eq!(outcome.succeeds().stdout, "own\n_logs\nk0\n", "{outcome}");
+    let flags = ["--cache", "npm", "-e", "HOME=/usr/share"];
+    let outcome = sh(world, &flags, "ls ~/.npm; ls $npm_config_cache");
+    assert_eq!(outcome.succeeds().stdout, "k0\n", "{outcome}");
 }
 
 /// The second run has no registry: the first one has left everything in the cache.

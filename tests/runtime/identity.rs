@@ -9,7 +9,7 @@ use std::process::Command;
 use stockade_runtime::conformance;
 use stockade_test_support::{DIRECTORY, program, require_nextest};
 
-use crate::native::{backend, bwrap_backend};
+use crate::native::{backend, bwrap_backend, image_backend};
 
 /// The ordinary user whose id the tests use when they run as root.
 const ORDINARY_USER: u32 = 1000;
@@ -31,6 +31,13 @@ pub(crate) fn as_root(case: &str) {
 /// Runs a case as an ordinary user.
 pub(crate) fn as_user(case: &str) {
     do_as_user(|| conformance::run(case, backend()));
+}
+
+/// Runs a case in an image as root, or records that this is not possible.
+pub(crate) fn image_as_root(case: &str) {
+    require_nextest();
+    let no_root = || Err("the tests do not run as root".to_owned());
+    conformance::run(case, if is_root() { image_backend() } else { no_root() });
 }
 
 /// Runs a case with bubblewrap as root, or records that this is not possible.

@@ -33,6 +33,11 @@ mod user {
     stockade_runtime::conformance_tests!(crate::identity::as_user);
 }
 
+mod image_root {
+    //! In an image, as root.
+    stockade_runtime::conformance_tests!(crate::identity::image_as_root);
+}
+
 mod bwrap_root {
     //! With bubblewrap, as root.
     stockade_runtime::conformance_tests!(crate::identity::bwrap_as_root);

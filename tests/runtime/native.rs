@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command as Process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use rustix::net::{
     send, socket_with, sockopt,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use stockade_core::{ExecId, SandboxId};
+use stockade_core::sandbox::Root;
+use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_runtime::conformance::Backend;
 use stockade_runtime::{Command, Runtime, SandboxPath, Target, WriteOptions};
 use stockade_runtime_bwrap::Bwrap;
@@ -45,6 +47,16 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// A backend without sandboxes.
 pub(crate) fn backend() -> Result<Arc<dyn Backend>, String> {
     Ok(Arc::new(NativeFixture::new(POOL)))
+}
+
+/// The backend whose sandboxes have an image of the store as their root.
+///
+/// # Errors
+/// Why it is not usable here.
+pub(crate) fn image_backend() -> Result<Arc<dyn Backend>, String> {
+    let mut fixture = NativeFixture::new(0);
+    fixture.image = Some(fixture.import_image()?);
+    Ok(Arc::new(fixture))
 }
 
 /// The backend of bubblewrap without sandboxes.
@@ -72,6 +84,8 @@ pub(crate) struct NativeFixture {
     directory: TempDir,
     keeper: Vec<OsString>,
     pool: usize,
+    /// The digest of the image that is the root.
+    image: Option<String>,
 }
 
 #[async_trait]
@@ -84,6 +98,11 @@ impl Backend for NativeFixture {
                 opened.map(|bwrap| Arc::new(bwrap) as _).map_err(|error| error.to_string())
             }
         }
+    }
+
+    fn spec(&self) -> SandboxSpec {
+        let root = self.image.clone().map_or(Root::Host, Root::Image);
+        SandboxSpec { root, ..SandboxSpec::default() }
     }
 
     fn server(&self) -> Result<(), String> {
@@ -155,7 +174,33 @@ impl NativeFixture {
 
     fn for_launcher(launcher: Launcher, pool: usize) -> Self {
         let dir = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
-        Self { launcher, directory: dir, keeper: keeper(launcher), pool }
+        Self { launcher, directory: dir, keeper: keeper(launcher), pool, image: None }
+    }
+
+    /// Adds an image with a busybox and what the program for servers needs to the store. Returns its
+    /// digest.
+    fn import_image(&self) -> Result<String, String> {
+        let root = self.directory.path().join("root");
+        let mut making = Process::new("/bin/sh");
+        making.args(["-c", IMAGE]).arg(&root).arg(program("echo"));
+        let made = making.output().map_err(|error| error.to_string())?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
+        }
+        let stockade = |words: &[&str]| {
+            let mut command = Process::new(program("stockade"));
+            command.args(words).env("STOCKADE_DATA_DIR", self.data());
+            let done = command.output().map_err(|error| error.to_string())?;
+            match done.status.success() {
+                true => Ok(done.stdout),
+                false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+            }
+        };
+        let source = format!("dir:{}", root.display());
+        stockade(&["image", "import", &source, "t:1"]).unwrap();
+        let listed = stockade(&["image", "ls", "--json"]).unwrap();
+        let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+        Ok(listed["images"][0]["digest"].as_str().unwrap().to_owned())
     }
 
     /// The same, with keepers that are started through another program with these arguments.
@@ -225,6 +270,21 @@ impl Drop for NativeFixture {
         remove(self.directory.path());
     }
 }
+
+/// Makes the root file system of an image: `$0` is where, `$1` a program whose libraries it gets.
+const IMAGE: &str = "set -e
+[ -x /bin/busybox ] || { echo 'busybox is not installed' >&2; exit 1; }
+if ldd /bin/busybox >/dev/null 2>&1; then echo 'busybox is not static' >&2; exit 1; fi
+mkdir -p $0/bin $0/etc $0/tmp $0/root $0/data $0/home/user
+cp /bin/busybox $0/bin
+for name in $(busybox --list); do ln -s busybox $0/bin/$name; done
+echo root:x:0:0:root:/root:/bin/sh > $0/etc/passwd
+echo root:x:0: > $0/etc/group
+for file in $(ldd $1 | grep -o '/[^ ]*so[^ ]*' | sort -u); do
+    mkdir -p $0$(dirname $file)
+    cp -L $file $0$file
+done
+chmod 1777 $0 $0/tmp $0/data $0/home/user";
 
 /// Removes a directory; returns whether it no longer exists. What a keeper has started may run for
 /// a moment longer, and it may contain directories that an ordinary user cannot remove as they are.

@@ -92,6 +92,9 @@ pub trait KeyDirectory: Debug + Send + Sync {
     /// The properties of the key with this id, if it may be used now.
     async fn find_key_by_id(&self, id: &str) -> Result<Option<ApiKey>>;
 
+    /// Waits until the key with this id may not be used any more: it was revoked, or has expired.
+    async fn until_unusable(&self, id: &str);
+
     /// Whether there is a key that may be used now.
     async fn has_keys(&self) -> Result<bool>;
 

@@ -54,6 +54,7 @@ use crate::args::place::Place;
 use crate::problem::Failure;
 use crate::remote::Launch;
 use crate::remote::chosen::{self, ChosenServer, Source};
+use crate::remote::credentials::Credentials;
 
 /// Writes a message to standard error, in which names may come from a sandbox; see [`eprint_line`].
 pub fn print_message(message: &str) {
@@ -113,7 +114,10 @@ fn choose_place(command: &Command, global: &Global) -> Result<(), Problem> {
     if let Some(directory) = &global.data_dir {
         data_dir::choose(directory)?;
     }
-    chosen::choose(global, |server| uses_server(command, global, server))
+    // A data directory that is named is of this machine.
+    let has_default = command.place() == Place::Anywhere && global.data_dir.is_none();
+    let default = || if has_default { Credentials::default_url() } else { Ok(None) };
+    chosen::choose(global, default, |server| uses_server(command, global, server))
 }
 
 /// Whether a command uses the server at a URL.
@@ -127,8 +131,8 @@ fn uses_server(command: &Command, global: &Global, server: &ChosenServer) -> Res
     match (command.place(), server.source) {
         (Place::Anywhere, _) => Ok(true),
         // These variables are about sandboxes of programs, and not about this machine.
-        (Place::Here(_), Source::ClientVariable) => Ok(false),
-        (Place::Nowhere, Source::Variable | Source::ClientVariable) => Ok(false),
+        (Place::Here(_), Source::ClientVariable | Source::Login) => Ok(false),
+        (Place::Nowhere, Source::Variable | Source::ClientVariable | Source::Login) => Ok(false),
         (Place::Nowhere, Source::Flag) => {
             let message = "this command uses no server, so `--server` has no effect";
             Err(Problem::new(Code::InvalidInput, message).remedied_by("leave out `--server`"))

@@ -36,30 +36,40 @@ pub struct Shared {
     pub name: &'static str,
     /// Its path inside.
     pub inside: &'static str,
+    /// Its places below the home directory, where a tool that ignores the variables looks.
+    pub home: &'static [&'static str],
     /// Whether it is a file, such as the one that a tool locks.
     pub is_file: bool,
 }
 
-const fn directory(name: &'static str, inside: &'static str) -> Shared {
-    Shared { name, inside, is_file: false }
+const fn directory(
+    name: &'static str,
+    inside: &'static str,
+    home: &'static [&'static str],
+) -> Shared {
+    Shared { name, inside, home, is_file: false }
 }
 
-const fn file(name: &'static str, inside: &'static str) -> Shared {
-    Shared { name, inside, is_file: true }
+const fn file(name: &'static str, inside: &'static str, home: &'static [&'static str]) -> Shared {
+    Shared { name, inside, home, is_file: true }
 }
 
 /// The tools that `--cache` knows.
 pub const TOOLS: [Tool; 14] = [
     Tool {
         name: "npm",
-        shared: &[directory("npm", "/var/cache/stockade/npm")],
+        shared: &[directory("npm", "/var/cache/stockade/npm", &[".npm"])],
         home: None,
         variables: &[("npm_config_cache", "/var/cache/stockade/npm")],
         source: "docs.npmjs.com/cli/using-npm/config#cache",
     },
     Tool {
         name: "yarn",
-        shared: &[directory("yarn", "/var/cache/stockade/yarn")],
+        shared: &[directory(
+            "yarn",
+            "/var/cache/stockade/yarn",
+            &[".cache/yarn", ".yarn/berry/cache"],
+        )],
         home: None,
         // Without the second one, later versions use a directory of each project.
         variables: &[
@@ -71,8 +81,8 @@ pub const TOOLS: [Tool; 14] = [
     Tool {
         name: "pnpm",
         shared: &[
-            directory("store", "/var/cache/stockade/pnpm/store"),
-            directory("metadata", "/var/cache/stockade/pnpm/metadata"),
+            directory("store", "/var/cache/stockade/pnpm/store", &[".local/share/pnpm/store"]),
+            directory("metadata", "/var/cache/stockade/pnpm/metadata", &[".cache/pnpm"]),
         ],
         home: None,
         variables: &[
@@ -83,28 +93,28 @@ pub const TOOLS: [Tool; 14] = [
     },
     Tool {
         name: "bun",
-        shared: &[directory("bun", "/var/cache/stockade/bun")],
+        shared: &[directory("bun", "/var/cache/stockade/bun", &[".bun/install/cache"])],
         home: None,
         variables: &[("BUN_INSTALL_CACHE_DIR", "/var/cache/stockade/bun")],
         source: "bun.sh/docs/install/cache",
     },
     Tool {
         name: "deno",
-        shared: &[directory("deno", "/var/cache/stockade/deno")],
+        shared: &[directory("deno", "/var/cache/stockade/deno", &[".cache/deno"])],
         home: None,
         variables: &[("DENO_DIR", "/var/cache/stockade/deno")],
         source: "docs.deno.com/runtime/reference/env_variables/",
     },
     Tool {
         name: "pip",
-        shared: &[directory("pip", "/var/cache/stockade/pip")],
+        shared: &[directory("pip", "/var/cache/stockade/pip", &[".cache/pip"])],
         home: None,
         variables: &[("PIP_CACHE_DIR", "/var/cache/stockade/pip")],
         source: "pip.pypa.io/en/stable/topics/caching/",
     },
     Tool {
         name: "uv",
-        shared: &[directory("uv", "/var/cache/stockade/uv")],
+        shared: &[directory("uv", "/var/cache/stockade/uv", &[".cache/uv"])],
         home: None,
         // The cache is on another mount than the environment, so nothing can be hard linked.
         variables: &[("UV_CACHE_DIR", "/var/cache/stockade/uv"), ("UV_LINK_MODE", "copy")],
@@ -113,10 +123,18 @@ pub const TOOLS: [Tool; 14] = [
     Tool {
         name: "cargo",
         shared: &[
-            directory("registry", "/var/cache/stockade/cargo/registry"),
-            directory("git", "/var/cache/stockade/cargo/git"),
-            file("package-cache", "/var/cache/stockade/cargo/.package-cache"),
-            file("package-cache-mutate", "/var/cache/stockade/cargo/.package-cache-mutate"),
+            directory("registry", "/var/cache/stockade/cargo/registry", &[".cargo/registry"]),
+            directory("git", "/var/cache/stockade/cargo/git", &[".cargo/git"]),
+            file(
+                "package-cache",
+                "/var/cache/stockade/cargo/.package-cache",
+                &[".cargo/.package-cache"],
+            ),
+            file(
+                "package-cache-mutate",
+                "/var/cache/stockade/cargo/.package-cache-mutate",
+                &[".cargo/.package-cache-mutate"],
+            ),
         ],
         home: Some("/var/cache/stockade/cargo"),
         variables: &[("CARGO_HOME", "/var/cache/stockade/cargo")],
@@ -124,7 +142,7 @@ pub const TOOLS: [Tool; 14] = [
     },
     Tool {
         name: "sccache",
-        shared: &[directory("sccache", "/var/cache/stockade/sccache")],
+        shared: &[directory("sccache", "/var/cache/stockade/sccache", &[".cache/sccache"])],
         home: None,
         variables: &[("SCCACHE_DIR", "/var/cache/stockade/sccache")],
         source: "github.com/mozilla/sccache/blob/main/docs/Local.md",
@@ -132,8 +150,8 @@ pub const TOOLS: [Tool; 14] = [
     Tool {
         name: "go",
         shared: &[
-            directory("mod", "/var/cache/stockade/go/mod"),
-            directory("build", "/var/cache/stockade/go/build"),
+            directory("mod", "/var/cache/stockade/go/mod", &["go/pkg/mod"]),
+            directory("build", "/var/cache/stockade/go/build", &[".cache/go-build"]),
         ],
         home: None,
         variables: &[
@@ -144,7 +162,7 @@ pub const TOOLS: [Tool; 14] = [
     },
     Tool {
         name: "maven",
-        shared: &[directory("repository", "/var/cache/stockade/maven")],
+        shared: &[directory("repository", "/var/cache/stockade/maven", &[".m2/repository"])],
         home: None,
         variables: &[("MAVEN_OPTS", "-Dmaven.repo.local=/var/cache/stockade/maven")],
         source: "maven.apache.org/configure.html",
@@ -152,8 +170,8 @@ pub const TOOLS: [Tool; 14] = [
     Tool {
         name: "gradle",
         shared: &[
-            directory("caches", "/var/cache/stockade/gradle/caches"),
-            directory("wrapper", "/var/cache/stockade/gradle/wrapper"),
+            directory("caches", "/var/cache/stockade/gradle/caches", &[".gradle/caches"]),
+            directory("wrapper", "/var/cache/stockade/gradle/wrapper", &[".gradle/wrapper"]),
         ],
         home: Some("/var/cache/stockade/gradle"),
         variables: &[("GRADLE_USER_HOME", "/var/cache/stockade/gradle")],
@@ -161,7 +179,11 @@ pub const TOOLS: [Tool; 14] = [
     },
     Tool {
         name: "composer",
-        shared: &[directory("composer", "/var/cache/stockade/composer")],
+        shared: &[directory(
+            "composer",
+            "/var/cache/stockade/composer",
+            &[".cache/composer", ".composer/cache"],
+        )],
         home: None,
         variables: &[("COMPOSER_CACHE_DIR", "/var/cache/stockade/composer")],
         source: "getcomposer.org/doc/03-cli.md#composer-cache-dir",
@@ -169,8 +191,8 @@ pub const TOOLS: [Tool; 14] = [
     Tool {
         name: "nuget",
         shared: &[
-            directory("packages", "/var/cache/stockade/nuget/packages"),
-            directory("http", "/var/cache/stockade/nuget/http"),
+            directory("packages", "/var/cache/stockade/nuget/packages", &[".nuget/packages"]),
+            directory("http", "/var/cache/stockade/nuget/http", &[".local/share/NuGet/http-cache"]),
         ],
         home: None,
         variables: &[
@@ -223,6 +245,12 @@ pub fn mount_points(cache: &CacheMount) -> Vec<PathBuf> {
     }
 }
 
+/// The places of a tool's cache below the home directory, each with what is shared there.
+pub fn places_at_home(cache: &CacheMount) -> impl Iterator<Item = (&'static Shared, &'static str)> {
+    let shared = cache.tool().map_or(&[][..], |tool| tool.shared);
+    shared.iter().flat_map(|shared| shared.home.iter().map(move |below| (shared, *below)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +278,31 @@ mod tests {
     }
 
     #[test]
+    fn the_places_at_home_are_apart_and_hold_no_configuration() {
+        let all: Vec<_> = TOOLS
+            .iter()
+            .flat_map(|tool| tool.shared.iter().flat_map(|shared| shared.home))
+            .collect();
+        for (number, one) in all.iter().enumerate() {
+            let one = Path::new(one);
+            assert!(one.is_relative() && one.file_name().is_some(), "{}", one.display());
+            for other in &all[number + 1..] {
+                let apart = !one.starts_with(other) && !Path::new(other).starts_with(one);
+                assert!(apart, "{} and {other}", one.display());
+            }
+        }
+        for tool in TOOLS {
+            assert!(tool.shared.iter().all(|shared| !shared.home.is_empty()), "{}", tool.name);
+        }
+        // The directories in which the tools have their configuration, credentials or programs.
+        for own in
+            [".cargo", ".m2", ".gradle", ".bun", ".nuget", ".yarn", ".composer", "go", ".cache"]
+        {
+            assert!(!all.iter().any(|place| **place == own), "{own}");
+        }
+    }
+
+    #[test]
     fn a_cache_with_its_own_path_is_no_tool() {
         let owner = crate::OwnerId::from_uid(1);
         let name = VolumeName::new("npm").unwrap();
@@ -259,5 +312,6 @@ mod tests {
         cache.inside = Some("/x".into());
         assert_eq!((cache.tool(), cache.variables()), (None, &[][..]));
         assert_eq!(mount_points(&cache), [Path::new("/x")]);
+        assert_eq!(places_at_home(&cache).count(), 0);
     }
 }

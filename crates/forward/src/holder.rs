@@ -4,7 +4,7 @@
 //!
 //! A process counts only if it can be seen that it is another one. One that hides its descriptors from
 //! others, as every confined process of Stockade does, is not admitted; nor is one that accepts
-//! connections from such a process, as a proxy of the user may do.
+//! connections from such a process, as a proxy of the user may do, or from one that does, and so on.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -35,7 +35,7 @@ struct Moment {
 
 /// The user of the process that has the other end of a connection, if every process that has it
 /// executes another program than `refused`, the name of a file, and accepts no connection of one that
-/// does or that hides what it is.
+/// does or that hides what it is, whether itself or through others.
 pub async fn find_user_of_program(
     peer: SocketAddr,
     own: SocketAddr,
@@ -69,11 +69,21 @@ impl Moment {
 
     fn admits(&self, peer: SocketAddr, own: SocketAddr, refused: &OsStr) -> bool {
         let Some(found) = socket(&self.sockets, peer, own) else { return false };
-        self.is_other_program(found.inode, refused)
-            && self.holders_of(found.inode).all(|process| {
-                let mut accepted = self.accepted_from(process, found.uid);
-                accepted.all(|inode| self.is_other_program(inode, refused))
-            })
+        let mut open = vec![found.inode];
+        let mut seen = HashSet::new();
+        while let Some(inode) = open.pop() {
+            if !seen.insert(inode) {
+                continue;
+            }
+            if !self.is_other_program(inode, refused) {
+                return false;
+            }
+            // One proxy may serve another one.
+            for process in self.holders_of(inode) {
+                open.extend(self.accepted_from(process, found.uid));
+            }
+        }
+        true
     }
 
     fn holders_of(&self, inode: u64) -> impl Iterator<Item = &Process> {
@@ -189,6 +199,22 @@ mod tests {
         assert!(admits(sockets(), vec![proxy(), client("/usr/bin/curl")]));
         assert!(!admits(sockets(), vec![proxy(), client("/opt/stockade-server")]));
         assert!(!admits(sockets(), vec![proxy()]), "its client hides");
+        // The client is a proxy as well, of which the sandbox is the client, or which hides it.
+        let mut chain = sockets();
+        chain.extend([
+            Socket { is_listener: true, ..connected(8118, 0, 30) },
+            connected(8118, 3, 31),
+            connected(3, 8118, 32),
+        ]);
+        let second = || process(Some("/usr/bin/other"), &[22, 30, 31]);
+        let third = |program| process(Some(program), &[32]);
+        assert!(admits(chain.clone(), vec![proxy(), second(), third("/usr/bin/curl")]));
+        assert!(!admits(chain.clone(), vec![proxy(), second(), third("/x/stockade-server")]));
+        assert!(!admits(chain, vec![proxy(), second()]));
+        // Two that serve each other.
+        let mut ring = sockets();
+        ring.extend([connected(3128, 4, 41), connected(4, 3128, 42)]);
+        assert!(admits(ring, vec![process(Some("/usr/bin/proxy"), &[10, 20, 21, 41, 42, 22])]));
         // A connection that the process has made itself leads to whom it wants.
         let made = vec![connected(5, 5432, 21), connected(5432, 5, 22)];
         assert!(admits(made, vec![proxy()]));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_server::auth::{HttpAuth, SingleUser};
+use stockade_server::auth::{HttpAuth, Reach, SingleUser};
 use stockade_server::local::{self, Connections};
 use stockade_server::mcp::{Grants, Snippets, use_playground_of};
 use stockade_server::tcp::{self, Listener};
@@ -169,7 +169,9 @@ async fn prepare(
     let keys = host.keys()?;
     listen.check_keys(&*keys).await?;
     let uid = rustix::process::geteuid().as_raw();
-    let auth = HttpAuth::new(keys, SingleUser::new(uid, OwnerId::from_uid(uid))).await?;
+    let reach = if listen.is_public() { Reach::Network } else { Reach::Loopback };
+    let user = SingleUser::new(uid, OwnerId::from_uid(uid));
+    let auth = HttpAuth::new(keys, user, reach).await?;
     let auth = Arc::new(auth);
     let address = socket.address().map_err(|error| Problem::caused(Code::Io, &error))?;
     let options = listen.web(address)?;

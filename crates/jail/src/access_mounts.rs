@@ -19,6 +19,7 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmo
 
 use crate::attach::attach_mount;
 use crate::mounts::{self, At as _, Failure};
+use crate::nodes;
 use crate::spec::{AccessMount, AccessMounts, Rights};
 use crate::sys;
 use crate::walls::Wall;
@@ -188,7 +189,7 @@ impl Plan {
             let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
             drop(rustix::fs::openat(&memory, "file", flags, Mode::empty())?);
             sys::mount_setattr(memory.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)?;
-            mounts::make_directory(Path::new(COVER_DIR))?;
+            nodes::make_directory(Path::new(COVER_DIR))?;
             // Only an attached mount can be cloned.
             attach_mount(&memory, Path::new(COVER_DIR))?;
             let cover = |piece: &&PlannedMount| {
@@ -215,14 +216,14 @@ impl Plan {
                 continue;
             }
             let made = match piece.is_directory {
-                true => mounts::make_directory(&piece.path),
-                false => mounts::touch(&piece.path),
+                true => nodes::make_directory(&piece.path),
+                false => nodes::touch(&piece.path),
             };
             made.at(Wall::Root, step)?;
             shown.push(&piece.path);
         }
         for (path, target) in &self.links {
-            mounts::make_link(target, path).at(Wall::Root, step)?;
+            nodes::make_link(target, path).at(Wall::Root, step)?;
         }
         Ok(())
     }

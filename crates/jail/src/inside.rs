@@ -8,12 +8,14 @@
 mod bubblewrap;
 mod exec;
 mod filesystem;
+mod group_view;
 mod identity;
 mod privileges;
 
 use std::os::fd::OwnedFd;
 
 use crate::address_space::AddressSpace;
+use crate::cgroup::View;
 use crate::channel::{Channel, FromInit};
 use crate::dev_proc;
 use crate::mounts::{self, At as _, Failure};
@@ -34,14 +36,15 @@ pub(crate) enum InnerStreams {
 }
 
 /// Enables every wall, and continues as init: of one command, which is started, or of those that
-/// are requested later.
+/// are requested later. `groups` is what is shown of the jail's control groups.
 pub(crate) fn run(
     spec: JailSpec,
     channel: Channel,
     streams: InnerStreams,
     plan: Option<RootPlan>,
+    groups: &View,
 ) -> ! {
-    let code = match start(spec, &channel, streams, plan) {
+    let code = match start(spec, &channel, streams, plan, groups) {
         Ok(init) => init.run(channel),
         Err(failure) => {
             report(&channel, failure);
@@ -62,6 +65,7 @@ fn start(
     channel: &Channel,
     streams: InnerStreams,
     plan: Option<RootPlan>,
+    groups: &View,
 ) -> Result<Init, Failure> {
     let Prepared { helper, addresses, mount_points } = prepare(&spec, plan)?;
     let bubblewrap = bubblewrap::HostRoot::open(&mut spec.task)?;
@@ -72,7 +76,7 @@ fn start(
         return Err(bubblewrap::execute(spec, channel, &helper, files, host));
     }
     let streams = exec::open_streams(&spec.task, streams)?;
-    let access = privileges::give_up(&spec, channel, &files)?;
+    let access = privileges::give_up(&spec, channel, &files, groups)?;
     helper.finish()?;
     mounts::check_root()?;
     exec::start(spec, channel, helper, files, streams, access, addresses)

@@ -387,6 +387,7 @@ fn fork(
     // Moving a process into a group may make the kernel wait for every processor; creating it there
     // does not.
     let birthplace = cgroup.and_then(Group::clone_target);
+    let view = cgroup.map(Group::view).unwrap_or_default();
     // SAFETY: this process has a single thread, checked above.
     let clone = |group| unsafe { sys::clone_process(sys::NAMESPACES, group) };
     let (side, born) = match clone(birthplace.as_ref().map(AsFd::as_fd)) {
@@ -397,7 +398,7 @@ fn fork(
         ForkResult::Child => {
             drop(ours);
             // All other values here belong to the parent and are never dropped.
-            inside::run(spec, theirs, streams, plan)
+            inside::run(spec, theirs, streams, plan, &view)
         }
         ForkResult::Parent(pid, init) => (pid, KillOnDrop(Some(init))),
     };

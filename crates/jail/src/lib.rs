@@ -38,6 +38,8 @@ pub mod landlock;
 mod launch;
 mod mounts;
 pub mod network;
+mod nodes;
+mod optional_mount;
 mod pty;
 mod raw;
 mod read_only;
@@ -79,8 +81,8 @@ pub use refused_calls::{
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, AccessMount, AccessMounts, Bubblewrap, Command, ContainerSettings, HostTree, JailSpec,
-    Mount, Network, Overlay, Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task,
-    WindowSize, ZygoteTask,
+    Mount, Network, OptionalMount, Overlay, Owners, Payload, Rights, Scratch, Serve, Source,
+    Streams, Task, WindowSize, ZygoteTask,
 };
 pub use supervise::{
     Ending, FirstRequest, Outcome, Signals, Supervision, Teardown, Watch, supervise,

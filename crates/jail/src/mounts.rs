@@ -3,16 +3,14 @@
 //! there can lead out.
 
 use std::cell::Cell;
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, openat, openat2, unlinkat,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
@@ -21,7 +19,9 @@ use rustix::mount::{
 };
 
 use crate::attach::{LAYERS_DIR, attach_mount};
-use crate::spec::{Access, HostTree, Mount, Overlay, Owners, Scratch, Source};
+use crate::nodes::{make_directory, make_link, new_file, parent_and_name, touch};
+use crate::optional_mount::{self, Owner};
+use crate::spec::{Access, HostTree, Mount, OptionalMount, Overlay, Owners, Scratch, Source};
 use crate::walls::Wall;
 use crate::{read_only, sys};
 
@@ -91,6 +91,7 @@ enum Content {
     File(Vec<u8>),
     Link(PathBuf),
     Directory,
+    Optional { prepared: Prepared, below: PathBuf, owner: Owner },
 }
 
 /// How the owners of a tree are mapped where the jail has a range of ids.
@@ -130,7 +131,7 @@ pub(crate) fn trees_to_send<'a>(
     mounts: &'a [(PathBuf, Mount)],
 ) -> impl Iterator<Item = Sent<'a>> {
     let sources = mounts.iter().filter_map(|(_, mount)| match mount {
-        Mount::Tree(source) => Some(source),
+        Mount::Tree(source) | Mount::Optional(OptionalMount { source, .. }) => Some(source),
         _ => None,
     });
     std::iter::once(root).chain(sources).flat_map(|source| match source {
@@ -226,6 +227,10 @@ pub(crate) fn gather(
             Mount::File(content) => Content::File(content),
             Mount::Link(to) => Content::Link(to),
             Mount::Directory => Content::Directory,
+            Mount::Optional(OptionalMount { source: tree, below, user, group }) => {
+                let owner = Owner { user, group };
+                Content::Optional { prepared: source(tree)?, below, owner }
+            }
         };
         entries.push((MountPoint { path, exists: is_there }, content));
     }
@@ -406,7 +411,7 @@ impl Assembly {
     /// Makes the overlays, which requires the host's root.
     pub(crate) fn make_overlays(&mut self) -> Result<(), Failure> {
         for (_, piece) in &mut self.mounts {
-            if let Content::Prepared(held) = piece {
+            if let Content::Prepared(held) | Content::Optional { prepared: held, .. } = piece {
                 held.mount()?;
             }
         }
@@ -530,6 +535,10 @@ fn attach_content(mount_point: &MountPoint, content: Content) -> Result<(), Fail
             }
             mount_point.attach(mount).at(Wall::Root, step("attach a tree"))
         }
+        Content::Optional { mut prepared, below, owner } => {
+            optional_mount::attach(prepared.mount()?, target, &below, owner)
+                .at(Wall::Root, step("attach a tree where it has its place"))
+        }
     }
 }
 
@@ -579,51 +588,6 @@ fn new_filesystem(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// The parent directory of a path, created if missing, and the path's last name. No link of `/proc`
-/// is followed on the way, because this process still has file descriptors of the host.
-fn parent_and_name(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = || openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
-    let parent = match open() {
-        Err(Errno::NOENT) => {
-            make_directory(parent)?;
-            open()
-        }
-        opened => opened,
-    }?;
-    Ok((parent, name))
-}
-
-fn allow_existing(result: rustix::io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(Errno::EXIST) => Ok(()),
-        other => Ok(other?),
-    }
-}
-
-pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    if path.parent().is_none() {
-        return Ok(());
-    }
-    let (parent, name) = parent_and_name(path)?;
-    allow_existing(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)))
-}
-
-pub(crate) fn make_link(to: &Path, path: &Path) -> io::Result<()> {
-    let (parent, name) = parent_and_name(path)?;
-    allow_existing(rustix::fs::symlinkat(to, &parent, name))
-}
-
-/// Creates an empty file if nothing exists at the path. An existing file is not changed, as it may
-/// be in the view.
-pub(crate) fn touch(path: &Path) -> io::Result<()> {
-    let (parent, name) = parent_and_name(path)?;
-    allow_existing(new_file(&parent, name, 0o444).map(drop))
-}
-
 /// Writes a file and replaces anything that exists there: an image may have a link or a pipe.
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let (parent, name) = parent_and_name(path)?;
@@ -648,11 +612,6 @@ fn cover_file(path: &Path, content: &[u8]) -> io::Result<()> {
     // A file without a name cannot be mounted.
     attach_at(&mount, path)?;
     Ok(rustix::fs::unlink(MADE)?)
-}
-
-fn new_file(parent: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    openat(parent, name, flags, Mode::from_raw_mode(mode))
 }
 
 /// The path as a C string; a path that was ever resolved cannot contain a NUL byte.

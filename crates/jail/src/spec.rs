@@ -272,6 +272,21 @@ pub enum Mount {
     Link(PathBuf),
     /// An empty directory, read-only.
     Directory,
+    /// A tree that is mounted where only directories, or nothing, are in the way.
+    Optional(OptionalMount),
+}
+
+/// A tree for a place in which a sandbox may have put something else before.
+#[derive(Debug)]
+pub struct OptionalMount {
+    /// The tree.
+    pub source: Source,
+    /// The end of the mount point's path in which no link is followed, such as `.cache/pip`.
+    pub below: PathBuf,
+    /// The owner inside of the mount point and of each directory of `below` that is missing.
+    pub user: u32,
+    /// See `user`.
+    pub group: u32,
 }
 
 /// A writable file system in memory.

@@ -122,7 +122,8 @@ fn copy(mount: &Mount) -> io::Result<Mount> {
         Mount::Scratch(scratch) => Mount::Scratch(*scratch),
         Mount::Directory => Mount::Directory,
         // A skeleton has no such mounts.
-        Mount::Tree(
+        Mount::Optional(_)
+        | Mount::Tree(
             Source::Empty | Source::ReadOnly(_) | Source::Layer(_) | Source::Overlay(_),
         ) => {
             return Err(io::ErrorKind::Unsupported.into());

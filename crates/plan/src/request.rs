@@ -17,8 +17,8 @@ use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspac
 use stockade_core::{Bytes, SandboxSpec};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    Access, AccessMounts, HostTree, Identity, JailSpec, Mount, Network, Owners, Scratch, Source,
-    Task,
+    Access, AccessMounts, HostTree, Identity, JailSpec, Mount, Network, OptionalMount, Owners,
+    Scratch, Source, Task,
 };
 
 use crate::access;
@@ -103,7 +103,7 @@ impl Request {
         // The mount table is read only if there are paths to compare.
         let paths = if names_host { Some(paths()?.exact(spec.exact_paths)) } else { None };
         let mut image = None;
-        let root = match (root, &paths) {
+        let opened = match (root, &paths) {
             (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
             (Root::Image(name), Some(paths)) => {
                 let (top, rest) = image_root::open(name, paths.data(), spec, own)?;
@@ -114,13 +114,13 @@ impl Request {
             (Root::Host | Root::Directory(_) | Root::Image(_), _) => None,
         };
         if spec.private_base
-            && let Some((root, paths)) = root.as_ref().zip(paths.as_ref())
-            && !root.real.starts_with(paths.data().join(IMAGES))
+            && let Some((opened, paths)) = opened.as_ref().zip(paths.as_ref())
+            && !opened.real.starts_with(paths.data().join(IMAGES))
         {
-            return Err(Error::HostRootFiles(root.real.clone()));
+            return Err(Error::HostRootFiles(opened.real.clone()));
         }
         let mut request = Self {
-            root,
+            root: opened,
             image,
             workspace: None,
             repository: None,
@@ -145,7 +145,7 @@ impl Request {
                 let shown = request.mount(mount, paths, &sockets)?;
                 request.mounts.push(shown);
             }
-            request.open_volumes(spec, paths)?;
+            request.open_volumes(spec, root, paths)?;
         }
         for rule in spec.access.as_slice().unwrap_or_default() {
             links::refuse(Path::new(&rule.path), &|inside| request.host_path(inside))?;
@@ -180,11 +180,16 @@ impl Request {
         Ok(())
     }
 
-    fn open_volumes(&mut self, spec: &SandboxSpec, paths: &HostPaths) -> Result<(), Error> {
+    fn open_volumes(
+        &mut self,
+        spec: &SandboxSpec,
+        root: &Root,
+        paths: &HostPaths,
+    ) -> Result<(), Error> {
         let volumes = spec.volumes.iter().map(|mount| mount.inside.as_path());
         let caches = spec.caches.iter().filter_map(|cache| cache.inside.as_deref());
         volumes.chain(caches).try_for_each(|inside| self.check_in_workspace(inside))?;
-        let open = OpenVolumes::open(spec, self.own, paths.data())?;
+        let open = OpenVolumes::open(spec, root, self.own, paths.data())?;
         self.mounts.extend(open.mounts);
         self.locks.extend(open.locks);
         Ok(())
@@ -234,7 +239,8 @@ impl Request {
         let repository = self.repository.as_ref().map(|host| (&host.real, &host.real));
         let workspace = workspace.into_iter().chain(repository);
         let mounts = self.mounts.iter().filter_map(|(top, mount)| match mount {
-            Mount::Tree(Source::Host { tree, .. } | Source::ReadOnly(tree)) => {
+            Mount::Tree(Source::Host { tree, .. } | Source::ReadOnly(tree))
+            | Mount::Optional(OptionalMount { source: Source::Host { tree, .. }, .. }) => {
                 Some((top, &tree.path))
             }
             _ => None,

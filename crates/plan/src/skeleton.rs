@@ -102,7 +102,9 @@ impl Item {
                 FileKind::Directory => Self::Directory(0o755),
                 _ => Self::MountPoint,
             },
-            Mount::Tree(_) | Mount::Scratch(_) | Mount::Directory => Self::Directory(0o755),
+            Mount::Tree(_) | Mount::Scratch(_) | Mount::Directory | Mount::Optional(_) => {
+                Self::Directory(0o755)
+            }
             Mount::File(content) => Self::File(content.clone()),
             Mount::Link(to) => Self::Link(to.as_os_str().as_bytes().to_vec()),
         })

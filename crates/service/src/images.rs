@@ -49,7 +49,10 @@ impl Inner {
         if caller.remote && !self.options.registries.contains(&registry) {
             let message = format!("this server downloads no images from {registry}");
             return Err(Problem::new(Code::Forbidden, message)
-                .because("an API key may cause downloads only from the registries of a setting")
+                .because(
+                    "a request with an API key, of a web page or through a proxy may cause downloads \
+                     only from the registries of a setting",
+                )
                 .remedied_by(format!(
                     "on the server: stockade image pull {name}, or export \
                      STOCKADE_REGISTRIES={registry} before stockade serve"

@@ -64,6 +64,7 @@ impl Service {
             site: std::sync::OnceLock::new(),
             link_keys: LinkKeys::default(),
             stop,
+            revocations: watch::Sender::new(()),
             default_runtime: default,
             reserve: options.home.as_ref().map(|home| Reserve::of(&home.path)),
             options,

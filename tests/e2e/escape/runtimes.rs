@@ -95,6 +95,32 @@ fn create(world: &World, runtime: &str) -> bool {
     true
 }
 
+/// The same attacks where the root is an image, whose files belong to nobody on the host.
+fn every_attack_is_blocked_in_an_image(world: &World) {
+    let probe = world.probe();
+    let root = world.path("image-root");
+    let script = "set -e; mkdir -p \"$0/bin\" \"$0/etc\" \"$0/tmp\" \"$0/root\" \"$0/usr\"; \
+        cp /bin/sh /bin/cat /bin/ls /usr/bin/env \"$0/bin\"; \
+        for f in $(ldd /bin/sh /bin/cat /bin/ls /usr/bin/env $1 | grep -o '/[^ ]*so[^ ]*' | sort -u); do \
+        mkdir -p \"$0$(dirname $f)\"; cp -L $f \"$0$f\"; done; \
+        echo root:x:0:0:root:/root:/bin/sh > \"$0/etc/passwd\"";
+    let words = ["-c", script, root.to_str().unwrap(), probe.to_str().unwrap()];
+    world.on_host("/bin/sh".as_ref(), &words).finish().succeeds();
+    let source = format!("dir:{}", root.display());
+    world.stockade(&["image", "import", &source, "attacked:1"]).finish().succeeds();
+    let project = world.project.to_str().unwrap();
+    let create = ["create", "--id", ID, "--image", "attacked:1", "--workspace", project];
+    world.stockade(&create).finish().succeeds();
+    for words in ATTACKS {
+        attack(world, words).is_blocked();
+    }
+    let run = ["run", "--discard", "--image", "attacked:1", "--", "./probe"];
+    for words in ATTACKS {
+        world.stockade(&[&run[..], words].concat()).finish().is_blocked();
+    }
+    world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
+}
+
 fn attack(world: &World, words: &[&str]) -> crate::call::Outcome {
     let mut all = vec!["exec", ID, "--", "./probe"];
     all.extend(words);
@@ -204,3 +230,5 @@ macro_rules! in_runtimes {
 }
 
 in_runtimes!(native, bwrap);
+
+as_root_and_as_user![every_attack_is_blocked_in_an_image];

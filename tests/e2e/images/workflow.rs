@@ -62,6 +62,13 @@ fn an_image_that_is_missing_is_downloaded_by_the_server(world: &World) {
     assert_eq!(run["run"]["output"]["is"], "of the registry", "{run}");
     let selected = run["sandboxes"][0]["config"]["selectedImage"].as_str().unwrap();
     assert!(selected.starts_with(&format!("{name}@sha256:")), "{selected}");
+    // Without a tag, the name can mean another image later: whoever follows the run is warned.
+    let warned = |outcome: &Outcome| outcome.stderr.contains("neither a tag nor a digest");
+    let file = world.write("latest.tsx", source(&format!("{}/team/app", registry.host)));
+    let latest = call(world, &["up", file.to_str().unwrap(), "--run-id", "l"]);
+    assert!(warned(latest.succeeds()), "{latest}");
+    let again = call(world, &["up", world.write("again.tsx", source(&name)).to_str().unwrap()]);
+    assert!(!warned(again.succeeds()), "{again}");
     // A sandbox of the API, too: the server knows what the client does not have.
     let missing = "127.0.0.1:1/team/none:1";
     let file = world.write("missing.tsx", source(missing));

@@ -112,7 +112,7 @@ fn serve(
 }
 
 /// A layout whose image has a layer of several MiB.
-fn large(world: &World) -> Layout {
+pub(crate) fn large(world: &World) -> Layout {
     let layout = Layout::new(world, "large");
     let root = world.path("large-root");
     std::fs::create_dir(&root).unwrap();

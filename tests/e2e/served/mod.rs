@@ -2,8 +2,9 @@
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` with released
 //! clients, `remote` with the commands of Stockade; `ports` is about ports of sandboxes, `browsers` and
-//! `playground` about what browsers use; `listener` is about the listener itself, `limited` about limits and
-//! metrics; `hostile` and `fuzzed` send requests that no client sends, and `from_inside` attacks from a sandbox.
+//! `playground` about what browsers use; `listener` is about the listener itself, `stopped` about the ends of streams, `killed` about servers that are killed, `limited` about limits and
+//! metrics; `hostile` and `fuzzed` send requests that no client sends, `own_programs` is about
+//! programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod browsers;
 mod clients;
@@ -12,9 +13,11 @@ mod from_inside;
 mod fuzzed;
 mod hostile;
 mod isolated;
+mod killed;
 mod limited;
 mod listener;
 mod operations;
+mod own_programs;
 mod playground;
 mod port_app;
 mod ports;
@@ -22,6 +25,7 @@ mod principals;
 mod properties;
 mod remote;
 mod sandboxes;
+mod stopped;
 mod terminals;
 mod web_socket;
 
@@ -65,9 +69,21 @@ impl Server {
 
     /// Starts a server at an address of the loopback.
     pub(crate) fn start_at(world: &World, listen: &str, options: &[&str]) -> Self {
+        Self::start_as(world, listen, options, &[])
+    }
+
+    /// Starts a server with more options and variables.
+    pub(crate) fn start_with(world: &World, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_as(world, "127.0.0.1:0", options, variables)
+    }
+
+    fn start_as(world: &World, listen: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut words = vec!["serve", "--listen", listen];
         words.extend(options);
-        let mut running = world.stockade(&words).start();
+        let call = variables
+            .iter()
+            .fold(world.stockade(&words), |call, (name, value)| call.env(name, value));
+        let mut running = call.start();
         running.wait_for_message("listening on ");
         let message = running.stderr();
         let (_, rest) = message.split_once("127.0.0.1:").unwrap();

@@ -244,13 +244,27 @@ fn a_login_stores_a_key_for_a_server_with_tls(world: &World) {
     let mode = |path: &Path| std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
     assert_eq!(mode(&stored) & 0o777, 0o600);
 
-    let with = |words: &[&str]| {
-        world
-            .stockade(words)
-            .env("STOCKADE_SERVER", &url)
-            .env("STOCKADE_DATA_DIR", world.path("elsewhere"))
-    };
-    with(&["create", "--id", "box"]).finish().succeeds();
+    // From now on it is the server of commands that name none.
+    let elsewhere =
+        |words: &[&str]| world.stockade(words).env("STOCKADE_DATA_DIR", world.path("elsewhere"));
+    elsewhere(&["create", "--id", "box"]).finish().succeeds();
+    let ids = |outcome: Outcome| outcome.succeeds().json()["sandboxes"].as_array().unwrap().len();
+    assert_eq!(ids(elsewhere(&["ls", "--json"]).finish()), 1);
+    assert_eq!(ids(elsewhere(&["--server", "local", "ls", "--json"]).finish()), 0);
+    let local = elsewhere(&["ls", "--json"]).env("STOCKADE_SERVER", "local").finish();
+    assert_eq!(ids(local), 0);
+    let of_directory = world.path("elsewhere");
+    let of_directory = ["--data-dir", of_directory.to_str().unwrap(), "ls", "--json"];
+    assert_eq!(ids(elsewhere(&of_directory).finish()), 0);
+    // What is about this machine stays here.
+    assert_eq!(elsewhere(&["run", "--", "echo", "here"]).finish().succeeds().stdout, "here\n");
+    elsewhere(&["logout", &url]).finish().succeeds();
+    assert_eq!(ids(elsewhere(&["ls", "--json"]).finish()), 0);
+    let done = login(&[&url, "--tls-ca", &authority, "--key-file", file, "--no-default"], "");
+    assert!(done.succeeds().stderr.contains("export STOCKADE_SERVER="), "{done}");
+    assert_eq!(ids(elsewhere(&["ls", "--json"]).finish()), 0);
+
+    let with = |words: &[&str]| elsewhere(words).env("STOCKADE_SERVER", &url);
     let large = with(&["exec", "box", "--", "sh", "-c", "head -c 3000000 /dev/zero; cat | wc -c"]);
     let large = large.input(vec![b'x'; 1_000_000]).finish();
     assert_eq!(large.succeeds().stdout.len(), 3_000_000 + "1000000\n".len());

@@ -334,9 +334,10 @@ Examples:
   stockade login https://box.example:8443
   stockade login https://box.example:8443 --key-file key.txt --tls-ca authority.pem
 
-The key is stored in a file that only you can read. A command uses the server with
-`--server URL`, or all do: export STOCKADE_SERVER=URL. STOCKADE_API_KEY has a key for
-one command, without a login.";
+The key is stored in a file that only you can read. Later commands about sandboxes use
+the server, until `stockade logout`; for this machine: `--server local`. `--server URL` and
+STOCKADE_SERVER name another one. STOCKADE_API_KEY has a key for one command, without a
+login.";
 pub const LOGOUT: &str = "\
 Examples:
   stockade logout https://box.example:8443

@@ -11,6 +11,9 @@ pub struct Login {
     /// Read the API key from this file instead of standard input
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// Leave the server of commands that name none as it is
+    #[arg(long)]
+    pub no_default: bool,
 }
 
 #[derive(Debug, Args)]

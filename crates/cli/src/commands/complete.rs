@@ -13,7 +13,8 @@ use super::sandbox::STATES;
 use crate::args::{Arguments, Complete};
 use crate::commands::print::print_text;
 use crate::problem::{Failure, short_id};
-use crate::remote::chosen::is_named_by_environment;
+use crate::remote::chosen::is_named_elsewhere;
+use crate::remote::credentials::Credentials;
 use crate::remote::{Connection, Remote};
 
 /// How long a user waits for completions.
@@ -50,7 +51,7 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     };
     let connection = match kinds.iter().any(needs_server) {
         // No server of another machine is asked while a line is typed.
-        true if !is_named_by_environment() => Connection::find().ok().flatten(),
+        true if !is_named_elsewhere(Credentials::default_url) => Connection::find().ok().flatten(),
         _ => None,
     };
     let mut found = Vec::new();

@@ -35,12 +35,19 @@ pub(super) fn login(arguments: &Login) -> Result<u8, Failure> {
     })?;
     let url = server.url.clone();
     let login = credentials::Login { key, tls_ca: server.authorities };
-    stored.store(&url, login)?;
-    notify(&format!(
-        "logged in to {url}; the key is in {}; use the server: export {}={url}",
-        stored.path().display(),
-        chosen::SERVER
-    ));
+    let is_default = !arguments.no_default;
+    stored.store(&url, login, is_default)?;
+    let path = stored.path().display();
+    notify(&match is_default {
+        true => format!(
+            "logged in to {url}; the key is in {path}; commands about sandboxes use this server now; \
+             for this machine: --server local"
+        ),
+        false => format!(
+            "logged in to {url}; the key is in {path}; use the server: export {}={url}",
+            chosen::SERVER
+        ),
+    });
     Ok(0)
 }
 

@@ -1,5 +1,5 @@
 //! Which server the operations are requested from: that of the data directory, or the one at a URL that
-//! the command line or the environment names.
+//! the command line, the environment or the last login names.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -41,6 +41,8 @@ pub(crate) enum Source {
     Variable,
     /// The variables of OpenSandbox' clients, which are not about commands that concern this machine.
     ClientVariable,
+    /// The last `stockade login`, for commands that can use a server at a URL.
+    Login,
 }
 
 /// What the command line and the environment say.
@@ -54,15 +56,17 @@ struct Choice {
 static CHOICE: OnceLock<Choice> = OnceLock::new();
 
 /// Chooses the server for this process, if `uses` accepts the one that is named; otherwise there is none.
+/// `default` is the server of the last login, which counts if none is named.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] for an invalid URL, or one to which an API key would be sent in plain text; the
 /// error of `uses`.
 pub(crate) fn choose(
     global: &Global,
+    default: impl FnOnce() -> Result<Option<String>, Problem>,
     uses: impl FnOnce(&ChosenServer) -> Result<bool, Problem>,
 ) -> Result<(), Problem> {
-    let mut found = find(global, |name| std::env::var_os(name))?;
+    let mut found = find(global, |name| std::env::var_os(name), default)?;
     if let Some(server) = &found.server
         && !uses(server)?
     {
@@ -73,9 +77,12 @@ pub(crate) fn choose(
     Ok(())
 }
 
-/// Whether the environment names a server on another machine.
-pub(crate) fn is_named_by_environment() -> bool {
-    find(&Global::default(), |name| std::env::var_os(name)).is_ok_and(|it| it.server.is_some())
+/// Whether the environment or a login names a server on another machine.
+pub(crate) fn is_named_elsewhere(
+    default: impl FnOnce() -> Result<Option<String>, Problem>,
+) -> bool {
+    let found = find(&Global::default(), |name| std::env::var_os(name), default);
+    found.is_ok_and(|it| it.server.is_some())
 }
 
 /// The server at a URL, if one was chosen.
@@ -95,7 +102,11 @@ pub(crate) fn at(url: &str) -> Result<ChosenServer, Problem> {
     Ok(ChosenServer { url, authorities: choice.authorities.clone(), source: Source::Flag })
 }
 
-fn find(global: &Global, variable: impl Fn(&str) -> Option<OsString>) -> Result<Choice, Problem> {
+fn find(
+    global: &Global,
+    variable: impl Fn(&str) -> Option<OsString>,
+    default: impl FnOnce() -> Result<Option<String>, Problem>,
+) -> Result<Choice, Problem> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
     let authorities = global.tls_ca.clone().or_else(|| variable(AUTHORITIES).map(PathBuf::from));
     let authorities = authorities.map(std::path::absolute).transpose();
@@ -108,6 +119,8 @@ fn find(global: &Global, variable: impl Fn(&str) -> Option<OsString>) -> Result<
         (as_text(SERVER, text)?, Source::Variable)
     } else if let Some(text) = client_url(&variable)? {
         (text, Source::ClientVariable)
+    } else if let Some(text) = default()? {
+        (text, Source::Login)
     } else {
         return Ok(without);
     };
@@ -179,11 +192,20 @@ mod tests {
         flag: Option<&str>,
         variables: &[(&str, &str)],
     ) -> Result<Option<(String, Source)>, Code> {
+        found_with(flag, variables, None)
+    }
+
+    fn found_with(
+        flag: Option<&str>,
+        variables: &[(&str, &str)],
+        default: Option<&str>,
+    ) -> Result<Option<(String, Source)>, Code> {
         let global = Global { server: flag.map(str::to_owned), ..Global::default() };
-        let found = find(&global, |asked| {
+        let variable = |asked: &str| {
             let found = variables.iter().find(|(name, _)| *name == asked);
             found.map(|(_, value)| OsString::from(value))
-        });
+        };
+        let found = find(&global, variable, || Ok(default.map(str::to_owned)));
         let found = found.map_err(|problem| problem.code)?.server;
         Ok(found.map(|server| (server.url.to_string(), server.source)))
     }
@@ -207,6 +229,18 @@ mod tests {
         // The server of this machine again.
         assert_eq!(found(Some("local"), &[own]), Ok(None));
         assert_eq!(found(None, &[("STOCKADE_SERVER", "local"), domain]), Ok(None));
+    }
+
+    #[test]
+    fn the_last_login_counts_where_nothing_else_is_named() {
+        let login = Some("https://c.example");
+        let named = |url: &str, source| Ok(Some((url.to_owned(), source)));
+        assert_eq!(found_with(None, &[], login), named("https://c.example", Source::Login));
+        let own = ("STOCKADE_SERVER", "https://b.example");
+        assert_eq!(found_with(None, &[own], login), named("https://b.example", Source::Variable));
+        assert_eq!(found_with(Some("local"), &[], login), Ok(None));
+        assert_eq!(found_with(None, &[("STOCKADE_SERVER", "local")], login), Ok(None));
+        assert_eq!(found_with(None, &[], Some("http://c.example")), Err(Code::InvalidInput));
     }
 
     #[test]

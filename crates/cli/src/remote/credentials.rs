@@ -23,6 +23,8 @@ use crate::profile;
 
 /// The variable of the API key.
 pub(crate) const KEY: &str = "STOCKADE_API_KEY";
+/// The name of the file.
+const NAME: &str = "credentials.json";
 /// The largest file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Who else may neither read nor write the file.
@@ -33,6 +35,9 @@ const OTHERS: u32 = 0o077;
 #[serde(deny_unknown_fields, default)]
 struct Document {
     servers: BTreeMap<String, Login>,
+    /// The server of commands that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<String>,
 }
 
 /// What is stored about one server.
@@ -58,7 +63,7 @@ impl Credentials {
     /// # Errors
     /// [`Code::InvalidInput`] for a file that others can read or have written.
     pub(crate) fn read() -> Result<Self, Problem> {
-        let path = profile::user_path().map(|path| path.with_file_name("credentials.json"));
+        let path = profile::user_path().map(|path| path.with_file_name(NAME));
         let path = path.ok_or_else(|| {
             Problem::new(Code::InvalidInput, "there is no directory for the API keys of servers")
                 .because("neither XDG_CONFIG_HOME nor HOME is an absolute path")
@@ -84,12 +89,35 @@ impl Credentials {
         self.document.servers.get(&url.to_string())
     }
 
-    /// Stores what belongs to a server, in place of what was there.
+    /// The URL of the server of commands that name none, as the file of this user has it.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn default_url() -> Result<Option<String>, Problem> {
+        // The home may be another user's, as with `sudo`: then there is no login of this user.
+        let path = profile::user_path().map(|path| path.with_file_name(NAME));
+        let stat = path.and_then(|path| rustix::fs::lstat(path).ok());
+        match stat.is_some_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw()) {
+            true => Ok(Self::read()?.document.default),
+            false => Ok(None),
+        }
+    }
+
+    /// Stores what belongs to a server, in place of what was there, and whether it is the server of
+    /// commands that name none.
     ///
     /// # Errors
     /// [`Code::Io`] if the file cannot be written.
-    pub(crate) fn store(&mut self, url: &ServerUrl, login: Login) -> Result<(), Problem> {
+    pub(crate) fn store(
+        &mut self,
+        url: &ServerUrl,
+        login: Login,
+        is_default: bool,
+    ) -> Result<(), Problem> {
         self.document.servers.insert(url.to_string(), login);
+        if is_default {
+            self.document.default = Some(url.to_string());
+        }
         self.write()
     }
 
@@ -103,6 +131,9 @@ impl Credentials {
         let (removed, left) = all.into_iter().partition(|(name, _)| is_removed(name));
         self.document.servers = left;
         let removed: BTreeMap<String, Login> = removed;
+        if self.document.default.as_ref().is_some_and(|default| removed.contains_key(default)) {
+            self.document.default = None;
+        }
         if !removed.is_empty() {
             self.write()?;
         }
@@ -239,9 +270,9 @@ mod tests {
         let path = directory.path().join("new/credentials.json");
         let mut own = Credentials { path: path.clone(), document: Document::default() };
         let (one, two) = (url("https://a.example"), url("https://b.example"));
-        own.store(&one, login("e2b_1")).unwrap();
-        own.store(&two, login("e2b_2")).unwrap();
-        own.store(&one, login("e2b_3")).unwrap();
+        own.store(&one, login("e2b_1"), true).unwrap();
+        own.store(&two, login("e2b_2"), false).unwrap();
+        own.store(&one, login("e2b_3"), false).unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         let text = content(&path).unwrap().unwrap();
@@ -249,8 +280,10 @@ mod tests {
         let mut read = Credentials { path: path.clone(), document };
         assert_eq!(read.find(&one), Some(&login("e2b_3")));
         assert_eq!(read.find(&url("https://a.example:8443")), None);
+        assert_eq!(read.document.default.as_deref(), Some("https://a.example"));
         assert_eq!(read.remove(Some(&one)).unwrap(), ["https://a.example"]);
         assert_eq!(read.remove(Some(&one)).unwrap(), [""; 0]);
+        assert_eq!(read.document.default, None);
         assert_eq!(read.remove(None).unwrap(), ["https://b.example"]);
         assert!(!std::fs::read_to_string(&path).unwrap().contains("e2b_"));
         assert_eq!(path.parent().unwrap().read_dir().unwrap().count(), 1);

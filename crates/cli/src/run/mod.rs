@@ -13,6 +13,7 @@ mod report;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::access::Rules;
 use stockade_core::ending::Step;
-use stockade_core::sandbox::{Root, Workspace};
+use stockade_core::sandbox::{HostMount, Root, Workspace};
 use stockade_core::{Code, Ending, OwnerId, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
@@ -171,7 +172,8 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     Ok(Report {
         hint: hint(arguments, &ended.ending, &project, home.as_deref())
             .or_else(|| shown.hint(&arguments.command, &ended.ending))
-            .or_else(|| ending_hint(arguments, &ended.ending)),
+            .or_else(|| ending_hint(arguments, &ended.ending))
+            .or_else(|| socket_hint(spec, one_id, &ended.ending)),
         exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
@@ -352,6 +354,23 @@ fn ending_hint(arguments: &Run, ending: &Ending) -> Option<String> {
         "the command ended with SIGBUS; if it uses /dev/shm, choose a larger --shm, such as --shm 1G"
             .to_owned()
     })
+}
+
+/// What root can do about a program behind a mounted socket that checks who connects: a sandbox of root
+/// has users of its own on the host.
+fn socket_hint(spec: &SandboxSpec, one_id: bool, ending: &Ending) -> Option<String> {
+    if one_id || *ending == Ending::Exited(0) {
+        return None;
+    }
+    let is_socket = |mount: &&HostMount| {
+        std::fs::metadata(&mount.host).is_ok_and(|found| found.file_type().is_socket())
+    };
+    let socket = spec.mounts.iter().find(is_socket)?.host.display();
+    Some(format!(
+        "what listens at {socket} sees a user of the sandbox's own, not root; an ssh-agent refuses that; \
+         run this as the user of the agent, or relay it: socat UNIX-LISTEN:{socket}.relay,fork,mode=666 \
+         UNIX-CONNECT:{socket}, and mount {socket}.relay"
+    ))
 }
 
 /// The home directory that `passwd(5)` lists for a user id.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,16 @@ pub(super) fn write(directory: &Path, file: &str, value: &str) -> io::Result<()>
     use std::io::Write as _;
     // One write: the kernel interprets each write as a whole value.
     fs::OpenOptions::new().write(true).open(directory.join(file))?.write_all(value.as_bytes())
+}
+
+/// Makes a new group, in which every user may read the limits, whatever the umask is: processes inside
+/// see it.
+pub(super) fn make_group(directory: &Path) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).inspect_err(|_| {
+        // No process is in it yet.
+        let _ = fs::remove_dir(directory);
+    })
 }
 
 /// The number in a control file that contains a single one.

@@ -11,6 +11,7 @@ mod parent;
 mod remedy;
 mod v1;
 mod v2;
+mod view;
 
 #[cfg(test)]
 mod live_tests;
@@ -30,6 +31,7 @@ use freezer::Freezer;
 pub use parent::ParentGroup;
 pub use remedy::Remedy;
 use remedy::{Caller, Cause, TopGroup};
+pub(crate) use view::View;
 
 /// The limits of a jail; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Groups of version 1: one below our own in each hierarchy that has a limit's controller.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use super::{Cause, Limit, Limits, cpu_quota};
 /// Creates the group `name` below `own` and sets `limits` in it.
 pub(super) fn make(own: &Path, name: &str, limits: &Limits) -> Result<PathBuf, Cause> {
     let directory = own.join(name);
-    fs::create_dir(&directory)
+    files::make_group(&directory)
         .map_err(|source| Cause::Denied { parent: own.to_owned(), source })?;
     for setting in settings(limits) {
         if let Err(source) = setting.apply(&directory) {

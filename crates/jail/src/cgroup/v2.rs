@@ -77,7 +77,7 @@ pub(super) fn is_root(group: &Path) -> bool {
 
 /// Creates a group that can contain processes.
 fn make(directory: &Path) -> io::Result<()> {
-    fs::create_dir(directory)?;
+    files::make_group(directory)?;
     let kind = files::words(directory, "cgroup.type").unwrap_or_default();
     if kind.is_empty() || kind == ["domain"] {
         return Ok(());

@@ -13,7 +13,7 @@ use crate::dev_proc::DevProc;
 use crate::landlock::Access as LandlockAccess;
 use crate::mounts::{self, At as _, Failure};
 use crate::seccomp::SetIdBits;
-use crate::spec::{Access, JailSpec, Mount, Owners, Rights, Source, Task};
+use crate::spec::{Access, JailSpec, Mount, OptionalMount, Owners, Rights, Source, Task};
 use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
 
@@ -118,7 +118,9 @@ fn writable_targets(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)
         Mount::Tree(Source::Empty | Source::ReadOnly(_) | Source::Layer(_))
         | Mount::File(_)
         | Mount::Link(_)
-        | Mount::Directory => false,
+        | Mount::Directory
+        // Its surroundings are writable, and it may be omitted.
+        | Mount::Optional(_) => false,
     };
     let root = if spec.root_writable { Write } else { ReadExecute };
     let mounts = spec.mounts.iter().filter(|(_, mount)| writable(mount));
@@ -153,7 +155,9 @@ fn socket_targets(spec: &JailSpec) -> io::Result<Option<Vec<CString>>> {
             Mount::Tree(Source::Empty | Source::ReadOnly(_) | Source::Layer(_))
             | Mount::File(_)
             | Mount::Link(_)
-            | Mount::Directory => {}
+            | Mount::Directory
+            // A directory of Stockade: no program of the host listens there.
+            | Mount::Optional(_) => {}
         }
     }
     if of_host.is_empty() {
@@ -188,7 +192,7 @@ fn targets_of(access_mounts: &[(PathBuf, Rights)]) -> io::Result<Vec<(CString, L
 fn set_id_bits(spec: &JailSpec) -> SetIdBits {
     let of_host = |source: &Source| matches!(source, Source::Host { access: Access::Write, owners, .. } if *owners != Owners::Range);
     let mounted = spec.mounts.iter().any(|(_, mount)| match mount {
-        Mount::Tree(source) => of_host(source),
+        Mount::Tree(source) | Mount::Optional(OptionalMount { source, .. }) => of_host(source),
         _ => false,
     });
     if mounted || of_host(&spec.root) { SetIdBits::Refused } else { SetIdBits::Allowed }

@@ -7,7 +7,9 @@ use rustix::fs::Gid;
 
 use super::bind_to_supervisor;
 use super::filesystem::Files;
+use super::group_view;
 use super::identity::wait_for_go;
+use crate::cgroup::View;
 use crate::channel::Channel;
 use crate::landlock::{Ruleset, Scope};
 use crate::mounts::{At as _, Failure};
@@ -30,6 +32,7 @@ pub(super) fn give_up(
     spec: &JailSpec,
     channel: &Channel,
     files: &Files,
+    groups: &View,
 ) -> Result<Restrictions, Failure> {
     let mut restrictions = restrictions(spec, files)?;
     if spec.identity.range().is_none() {
@@ -37,6 +40,7 @@ pub(super) fn give_up(
     }
     // The supervisor has put this process into its groups before it sent the message to continue.
     sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
+    group_view::mount(groups).at(Wall::Cgroup, || "show the own control groups".to_owned())?;
     restrictions.refused_calls = drop_privileges(spec, files.set_id_bits)?;
     Ok(restrictions)
 }

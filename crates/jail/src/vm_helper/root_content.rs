@@ -93,7 +93,9 @@ impl RootPlan {
                     mounted.insert(at);
                     Some(mount)
                 }
-                Mount::File(_) | Mount::Link(_) | Mount::Directory => Some(mount),
+                Mount::File(_) | Mount::Link(_) | Mount::Directory | Mount::Optional(_) => {
+                    Some(mount)
+                }
             };
             if let Some(mount) = rest {
                 let is_mounted = matches!(mount, Mount::Tree(_) | Mount::Scratch(_));

@@ -5,17 +5,20 @@
 //! every other, whichever ids of the host they have. No file of a volume is a device or changes the
 //! identity of what runs it: the mount forbids both.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::data::DataDir;
 use stockade_bundle::view::coarse_now;
-use stockade_core::cache::{Shared, mount_points};
-use stockade_core::sandbox::{CacheMount, User, VolumeMount};
+use stockade_core::cache::{Shared, mount_points, places_at_home};
+use stockade_core::sandbox::{CacheMount, Root, User, VolumeMount};
 use stockade_core::{OwnerId, SandboxSpec, Time, VolumeName};
-use stockade_jail::{Access, HostTree, Mount, Owners, Scratch, Source};
+use stockade_jail::{Access, HostTree, Mount, OptionalMount, Owners, Scratch, Source};
 use stockade_volume::{Mounted, Part, Volumes, of_cache};
 
+use crate::account;
 use crate::error::Error;
 use crate::inside_path::mount_point;
 
@@ -30,8 +33,14 @@ pub(super) struct OpenVolumes {
 }
 
 impl OpenVolumes {
-    /// Opens the volumes and caches of a request, in the data directory at `data`.
-    pub(super) fn open(spec: &SandboxSpec, own: User, data: &Path) -> Result<Self, Error> {
+    /// Opens the volumes and caches of a request, in the data directory at `data`. `root` is the
+    /// lower layer of the root.
+    pub(super) fn open(
+        spec: &SandboxSpec,
+        root: &Root,
+        own: User,
+        data: &Path,
+    ) -> Result<Self, Error> {
         let mut all = Self::default();
         if spec.volumes.is_empty() && spec.caches.is_empty() {
             return Ok(all);
@@ -43,6 +52,11 @@ impl OpenVolumes {
         }
         for cache in &spec.caches {
             all.cache(cache, own, &data)?;
+        }
+        if let Some(home) = home(spec, root, own) {
+            for cache in &spec.caches {
+                all.at_home(cache, (spec, &home), own, &data)?;
+            }
         }
         Ok(all)
     }
@@ -71,22 +85,76 @@ impl OpenVolumes {
             let scratch = Scratch { mode: 0o755, size_bytes: HOME_BYTES, user, group };
             self.mounts.push((home.into(), Mount::Scratch(scratch)));
         }
-        for Shared { name: part, inside, is_file } in tool.shared {
-            let part = if *is_file { Part::File(part) } else { Part::Directory(part) };
-            let mounted = volumes.mount_part(&name, part)?;
-            self.add(inside.into(), mounted, true);
+        for shared in tool.shared {
+            let mounted = volumes.mount_part(&name, part(shared))?;
+            self.add(shared.inside.into(), mounted, true);
+        }
+        Ok(())
+    }
+
+    /// Mounts a cache also where its tool looks without the variables, except where the request
+    /// itself mounts something.
+    fn at_home(
+        &mut self,
+        cache: &CacheMount,
+        (spec, home): (&SandboxSpec, &Path),
+        own: User,
+        data: &DataDir,
+    ) -> Result<(), Error> {
+        let (name, _) = of_cache(cache)?;
+        let volumes = Volumes::open(data, &cache.owner)?;
+        for (shared, below) in places_at_home(cache) {
+            let inside = home.join(below);
+            let is_free =
+                |other: &PathBuf| !inside.starts_with(other) && !other.starts_with(&inside);
+            if !requested(spec).all(|other| is_free(&other)) {
+                continue;
+            }
+            let mounted = volumes.mount_part(&name, part(shared))?;
+            let source = self.source(mounted, true);
+            let User { user, group } = own;
+            let mount = OptionalMount { source, below: below.into(), user, group };
+            self.mounts.push((inside, Mount::Optional(mount)));
         }
         Ok(())
     }
 
     fn add(&mut self, inside: PathBuf, mounted: Mounted, writable: bool) {
+        let source = self.source(mounted, writable);
+        self.mounts.push((inside, Mount::Tree(source)));
+    }
+
+    fn source(&mut self, mounted: Mounted, writable: bool) -> Source {
         let Mounted { path, file, lock } = mounted;
         let access = if writable { Access::Write } else { Access::Read };
-        let tree = HostTree { path, file };
-        let source = Source::Host { tree, access, owners: Owners::OnDisk };
-        self.mounts.push((inside, Mount::Tree(source)));
         self.locks.push(lock);
+        Source::Host { tree: HostTree { path, file }, access, owners: Owners::OnDisk }
     }
+}
+
+const fn part(shared: &Shared) -> Part<'static> {
+    if shared.is_file { Part::File(shared.name) } else { Part::Directory(shared.name) }
+}
+
+/// The home directory of the sandbox's own user, if something can be mounted below it: the usual one,
+/// or that of an image. Another one that `HOME` names may be read-only.
+fn home(spec: &SandboxSpec, root: &Root, own: User) -> Option<PathBuf> {
+    let usual = account::home(own.user, own);
+    let Some(named) = spec.environment.get("HOME") else { return Some(usual.into()) };
+    let named = PathBuf::from(OsStr::from_bytes(&named.0));
+    let is_usual = named.as_path() == Path::new(usual);
+    let is_possible = is_usual || (matches!(root, Root::Image(_)) && mount_point(&named).is_ok());
+    is_possible.then_some(named)
+}
+
+/// The mount points that a request names.
+fn requested(spec: &SandboxSpec) -> impl Iterator<Item = PathBuf> {
+    let hosts = spec.mounts.iter().map(|mount| &mount.inside);
+    let workspace = spec.workspace.iter().map(|workspace| &workspace.inside);
+    let volumes = spec.volumes.iter().map(|mount| &mount.inside);
+    let caches = spec.caches.iter().filter_map(|cache| cache.inside.as_ref());
+    // The text of a path may have more slashes than another one of the same place.
+    hosts.chain(workspace).chain(volumes).chain(caches).map(|inside| inside.components().collect())
 }
 
 /// Refuses two mounts at one place, of which one would hide the other.

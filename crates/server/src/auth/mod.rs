@@ -4,6 +4,7 @@
 //! `principal` does that for each request over TCP, `token` and
 //! `link` for requests to ports of sandboxes.
 
+mod lifetime;
 mod link;
 mod principal;
 mod token;
@@ -13,8 +14,9 @@ use std::fmt::Debug;
 use stockade_api::{Caller, Origin};
 use stockade_core::{Door, OwnerId};
 
+pub(crate) use lifetime::Lifetime;
 pub(crate) use link::is_link;
-pub use principal::{HttpAuth, TcpPeer};
+pub use principal::{HttpAuth, Reach, TcpPeer};
 pub(crate) use principal::{KEY_HEADERS, Principal};
 pub(crate) use token::{TOKEN_HEADERS, invalid_token};
 

@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
 use stockade_api::{Caller, KeyDirectory, Problem};
 use stockade_core::{Code, Door};
 use tokio::sync::OnceCell;
 
+use super::lifetime::Lifetime;
 use super::{AuthError, Authenticate as _, Connection, Peer, SingleUser};
 
 /// The headers in which clients send an API key.
@@ -27,12 +28,18 @@ pub struct TcpPeer {
     pub own: SocketAddr,
     /// The user of the process at the other end, once it was determined.
     uid: OnceCell<Option<u32>>,
+    lifetime: Arc<Lifetime>,
 }
 
 impl TcpPeer {
     /// A connection between two addresses.
-    pub const fn new(address: SocketAddr, own: SocketAddr) -> Self {
-        Self { address, own, uid: OnceCell::const_new() }
+    pub fn new(address: SocketAddr, own: SocketAddr) -> Self {
+        Self { address, own, uid: OnceCell::const_new(), lifetime: Arc::default() }
+    }
+
+    /// How long the connection may live.
+    pub(crate) fn lifetime(&self) -> Arc<Lifetime> {
+        Arc::clone(&self.lifetime)
     }
 
     /// The connection as the kernel describes it. A peer on another host has no user, nor does a
@@ -60,7 +67,7 @@ pub(crate) struct Principal {
 
 impl Principal {
     /// The same principal, whose request came over this connection.
-    pub(super) fn over(mut self, peer: &TcpPeer) -> Self {
+    fn over(mut self, peer: &TcpPeer) -> Self {
         let origin = &mut self.caller.origin;
         origin.door = Door::Http;
         origin.address = Some(peer.address.to_string());
@@ -69,11 +76,21 @@ impl Principal {
     }
 }
 
+/// Who else than processes of this machine can reach the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Nobody: it listens on the loopback.
+    Loopback,
+    /// Other machines.
+    Network,
+}
+
 /// Authenticates requests over TCP.
 #[derive(Debug)]
 pub struct HttpAuth {
     keys: Arc<dyn KeyDirectory>,
     user: SingleUser,
+    reach: Reach,
     pub(super) token_secret: [u8; 32],
 }
 
@@ -82,9 +99,13 @@ impl HttpAuth {
     ///
     /// # Errors
     /// If the secret for access tokens cannot be read.
-    pub async fn new(keys: Arc<dyn KeyDirectory>, user: SingleUser) -> Result<Self, Problem> {
+    pub async fn new(
+        keys: Arc<dyn KeyDirectory>,
+        user: SingleUser,
+        reach: Reach,
+    ) -> Result<Self, Problem> {
         let token_secret = keys.token_secret().await?;
-        Ok(Self { keys, user, token_secret })
+        Ok(Self { keys, user, reach, token_secret })
     }
 
     /// The caller of a request.
@@ -99,15 +120,30 @@ impl HttpAuth {
                 from_key(key)
             }
             None if self.keys.has_keys().await? => return Err(missing_key()),
-            None => self.user(peer).await?,
+            None => {
+                let mut user = self.user(peer).await?;
+                // The kernel has named the user, who could use the socket as well.
+                user.caller.remote = self.reach == Reach::Network || !is_from_here(headers);
+                user
+            }
         };
-        Ok(principal.over(peer))
+        Ok(self.over(principal, peer))
     }
 
     /// The principal of the key with this id, if it may still be used.
-    pub(super) async fn principal_of_key(&self, id: &str) -> Result<Principal, Problem> {
+    pub(super) async fn principal_of_key(
+        &self,
+        id: &str,
+        peer: &TcpPeer,
+    ) -> Result<Principal, Problem> {
         let key = self.keys.find_key_by_id(id).await?.ok_or_else(invalid_key)?;
-        Ok(from_key(key))
+        Ok(self.over(from_key(key), peer))
+    }
+
+    /// The same principal, whose request came over this connection, which ends with the key.
+    fn over(&self, principal: Principal, peer: &TcpPeer) -> Principal {
+        peer.lifetime.bind(&self.keys, principal.key.as_deref());
+        principal.over(peer)
     }
 
     /// The user of the server, if the connection is from a process of that user.
@@ -115,7 +151,7 @@ impl HttpAuth {
         match self.user.caller(&peer.describe().await) {
             Ok(caller) => {
                 let principal = Principal { caller: caller.over_network(), key: None };
-                Ok(principal.over(peer))
+                Ok(self.over(principal, peer))
             }
             Err(AuthError::Anonymous) => Err(missing_key().because(
                 "there is none yet, and without one only a program of the server's user on its \
@@ -160,6 +196,35 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     Ok(found)
 }
 
+/// The headers of a request that a browser sends, or that a proxy or tunnel relays. The program that
+/// sends it is one of the user; who caused it is not known.
+const RELAYED: [&str; 11] = [
+    "cookie",
+    "origin",
+    "referer",
+    // Browsers send these with each request; `sec-fetch-mode` also comes from programs for Node.js.
+    "sec-fetch-dest",
+    "sec-fetch-site",
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// The names of the loopback, which lead nowhere else.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// Whether a request names a host of the loopback, and has no sign of a cause other than the program
+/// that sends it.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    LOOPBACK.contains(&name.map_or(host, |(name, _)| name))
+        && RELAYED.iter().all(|name| !headers.contains_key(*name))
+}
+
 fn missing_key() -> Problem {
     Problem::new(Code::Unauthenticated, "the request has no API key")
         .remedied_by("stockade keys create")
@@ -180,6 +245,33 @@ mod tests {
             headers.append(*name, value.parse().unwrap());
         }
         key_of(&headers).map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn only_a_program_that_names_the_loopback_is_from_here() {
+        let is_from_here = |pairs: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(*name, value.parse().unwrap());
+            }
+            super::is_from_here(&headers)
+        };
+        let host = ("host", "127.0.0.1:8080");
+        assert!(is_from_here(&[host, ("user-agent", "OpenSandbox-Python-SDK/1.1.1")]));
+        assert!(is_from_here(&[("host", "localhost"), ("sec-fetch-mode", "cors")]));
+        for other in ["server.test", "host.stockade.internal:8080", "localhost.example", ""] {
+            assert!(!is_from_here(&[("host", other)]), "{other}");
+        }
+        assert!(!is_from_here(&[]));
+        for relayed in [
+            ("origin", "http://localhost:8080"),
+            ("cookie", "a=b"),
+            ("sec-fetch-site", "none"),
+            ("via", "1.1 tunnel"),
+            ("x-forwarded-for", "9.9.9.9"),
+        ] {
+            assert!(!is_from_here(&[host, relayed]), "{relayed:?}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl HttpAuth {
     ) -> Result<(Principal, Sandbox), Problem> {
         let principal = match key {
             LOCAL => self.user(peer).await,
-            key => self.principal_of_key(key).await.map(|principal| principal.over(peer)),
+            key => self.principal_of_key(key, peer).await,
         };
         let principal = principal.map_err(|problem| match problem.code {
             Code::Unauthenticated => invalid_token(),

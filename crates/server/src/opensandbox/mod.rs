@@ -23,6 +23,7 @@ mod proxy_config;
 mod request;
 mod sandboxes;
 mod snapshots;
+mod snapshots_in_use;
 mod status;
 mod target;
 mod terminal_clients;

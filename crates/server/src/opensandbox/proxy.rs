@@ -15,6 +15,7 @@ use stockade_core::SandboxId;
 use tower::ServiceExt as _;
 
 use super::request::{Peer, port_number, sandbox_id};
+use super::snapshots_in_use::SnapshotsInUse;
 use super::target::{
     EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN, PortState, Target,
 };
@@ -36,7 +37,12 @@ pub(super) struct OwnPorts {
 impl OwnPorts {
     pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>) -> Self {
         let clients = Clients::default();
-        let state = || PortState { sandboxes: Arc::clone(sandboxes), clients: clients.clone() };
+        let in_use = SnapshotsInUse::default();
+        let state = || PortState {
+            sandboxes: Arc::clone(sandboxes),
+            clients: clients.clone(),
+            in_use: in_use.clone(),
+        };
         Self {
             execd: limited(execd::routes(Some(&state())).into_parts().0).with_state(state()),
             egress: limited(egress::routes().into_parts().0).with_state(state()),

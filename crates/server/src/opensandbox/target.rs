@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stockade_api::{Caller, Problem, Sandbox, Sandboxes};
 use stockade_core::Code;
 
+use super::snapshots_in_use::SnapshotsInUse;
 use super::terminal_clients::Clients;
 use crate::failure::Failure;
 
@@ -29,6 +30,8 @@ pub(super) struct PortState {
     pub(super) sandboxes: Arc<dyn Sandboxes>,
     /// The clients of terminals.
     pub(super) clients: Clients,
+    /// The snapshots from which sessions are being created.
+    pub(super) in_use: SnapshotsInUse,
 }
 
 /// The sandbox of a request to a port, and on whose behalf it is executed.

@@ -1,6 +1,7 @@
 //! The listener for clients over TCP: connections with or without TLS, their limits, and the end of
 //! each when the server stops. `guard` refuses requests that a web page of another site has caused.
 
+mod cut;
 mod guard;
 mod tls;
 
@@ -26,6 +27,7 @@ pub use guard::AllowedHosts;
 pub(crate) use guard::{authority, framed, guard, host_name};
 pub use tls::{Acceptor, Error as TlsError};
 
+use self::cut::Cut;
 use crate::auth::TcpPeer;
 use crate::local::{ConnectionGuard, Connections};
 
@@ -207,6 +209,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let routes = shared.routes.clone();
+    let stream = Cut::new(stream, peer.lifetime(), guard.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&peer));
         // What upgrades the connection keeps a copy: it is open longer than it is one of HTTP.

@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) link_keys: LinkKeys,
     /// Becomes true when the service stops.
     pub(crate) stop: watch::Sender<bool>,
+    /// Changes whenever an API key is revoked.
+    pub(crate) revocations: watch::Sender<()>,
 }
 
 impl Inner {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stockade_api::{
     Bytes, Caller, CommandLine, Ending, Execute, ExecuteResult, OperationId, OutputEnd, Result,
@@ -19,7 +19,7 @@ use stockade_runtime::{
     Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath,
     StandardInput, Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::events;
 use crate::failure::{
@@ -332,6 +332,9 @@ pub(crate) struct Running<'a> {
     offsets: Offsets,
     step: Step,
     killed: bool,
+    stopped: watch::Receiver<bool>,
+    /// When the command is left to the next server, once this one stops.
+    leave_at: Option<tokio::time::Instant>,
     refused_calls: Vec<String>,
     /// The requested program and directory, to be named when they cannot be used; absent for a
     /// command that was found again.
@@ -347,6 +350,22 @@ pub(crate) enum CommandEvent {
     Lost(Stream, u64),
     /// Its end; the last event.
     End(OutputEnd),
+}
+
+/// How long a command may take to end once the server stops.
+const TIME_TO_END: Duration = Duration::from_millis(500);
+
+/// Waits until the server stops, and a little longer.
+async fn time_to_leave(
+    stopped: &mut watch::Receiver<bool>,
+    leave_at: &mut Option<tokio::time::Instant>,
+) {
+    // Without its sender, there is no server that stops.
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        return std::future::pending().await;
+    }
+    let leave_at = *leave_at.get_or_insert_with(|| tokio::time::Instant::now() + TIME_TO_END);
+    tokio::time::sleep_until(leave_at).await;
 }
 
 impl<'a> Running<'a> {
@@ -398,6 +417,8 @@ impl<'a> Running<'a> {
             offsets: known,
             step,
             killed,
+            stopped: inner.stopped(),
+            leave_at: None,
             refused_calls: Vec::new(),
             program,
             directory,
@@ -415,13 +436,19 @@ impl<'a> Running<'a> {
     }
 
     /// The next event. When the workflow is cancelled, the command is killed; when it must stop for
-    /// another reason, this fails, and the command continues.
+    /// another reason, this fails, and the command continues. When the server stops, the command has a
+    /// little time to end.
     pub(crate) async fn next(&mut self) -> std::result::Result<CommandEvent, Failure> {
         loop {
             let event = tokio::select! {
                 event = self.exec.events.next() => event,
                 () = self.step.token.cancelled(), if !self.killed => {
                     self.stop().await?;
+                    continue;
+                }
+                () = time_to_leave(&mut self.stopped, &mut self.leave_at), if !self.killed => {
+                    // This ends at once, as the engine is shut down too, and marks the workflow.
+                    self.context.wait(self.step.token.cancelled()).await?;
                     continue;
                 }
             };

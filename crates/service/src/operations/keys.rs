@@ -1,6 +1,8 @@
 //! `create_key`, `keys`, `revoke_key`, and how a server finds the owner of a key. Keys are random,
 //! so a fast hash protects them; the key itself is stored nowhere.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use stockade_api::{
     ApiKey, Caller, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, Result, RevokeKey,
@@ -20,6 +22,8 @@ use crate::store::{audit, keys};
 const PREFIX: &str = "e2b_";
 /// The random bytes of a key, written as hexadecimal digits.
 const RANDOM_BYTES: usize = 20;
+/// How often the expiry of a key is checked while a connection is open.
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// The longest name of a key.
 const NAME_BYTES: usize = 200;
 /// Distinguishes the hash of a key from every other hash.
@@ -85,6 +89,7 @@ pub(crate) async fn revoke(
     let store = &*service.inner.store;
     let revoke = recorded(caller, keys::revoke(&request.id, now_ms()));
     store.execute(revoke).await.map_err(store_problem)?;
+    service.inner.revocations.send_replace(());
     keys::find(store, &request.id).await?.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no key {}", request.id))
             .remedied_by("stockade keys list --all")
@@ -117,6 +122,14 @@ impl KeyDirectory for Service {
 
     async fn find_key_by_id(&self, id: &str) -> Result<Option<ApiKey>> {
         keys::find_active(&*self.inner.store, now_ms(), id).await
+    }
+
+    async fn until_unusable(&self, id: &str) {
+        let mut revocations = self.inner.revocations.subscribe();
+        // What cannot be read now is read again.
+        while !matches!(self.find_key_by_id(id).await, Ok(None)) {
+            let _ = tokio::time::timeout(CHECK_INTERVAL, revocations.changed()).await;
+        }
     }
 
     async fn has_keys(&self) -> Result<bool> {

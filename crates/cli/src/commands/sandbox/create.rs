@@ -1,6 +1,7 @@
 //! `stockade create` and `stockade restore`: create a persistent sandbox and print its id.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use stockade_api::{
     CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, IdleAction, KillSandbox,
@@ -44,11 +45,32 @@ pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let Prepared { request, profile, values, script } = prepare(arguments)?;
     prepare_here(&request)?;
     let made = remote::with(server_mode, async |remote| {
-        let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
+        let made = create(&remote, request).await?;
         let made = give_values(&remote, made, values).await?;
         run_script(&remote, made, script).await
     })?;
     print_created(&made, profile.as_ref(), json)
+}
+
+/// How long a response may take before the user is informed.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Creates a sandbox. A server elsewhere downloads an image that it does not have, which takes a while.
+async fn create(remote: &Remote, request: CreateSandbox) -> Result<Sandbox, Problem> {
+    let image = request.image.clone();
+    let caller = remote.idempotent();
+    let mut created = std::pin::pin!(remote.sandboxes.create(&caller, request));
+    if let (Some(server), Some(image)) = (chosen(), image) {
+        tokio::select! {
+            created = &mut created => return created,
+            () = tokio::time::sleep(QUIET) => notify(&format!(
+                "waiting for {}: it downloads the image {} first, if it does not have it",
+                server.url,
+                escaped(&image)
+            )),
+        }
+    }
+    created.await
 }
 
 /// Gives a new sandbox the values of its secrets. One that does not get them is removed.

@@ -106,6 +106,11 @@ fn print_event(event: &Value, is_json: bool) -> Result<(), Failure> {
             notify(&format!("↻ {} failed (attempt {attempt}): {}", id(), message()));
         }
         "NodeWaiting" => notify(&format!("… {} ({})", id(), text("status"))),
+        "TaskHeartbeat" => {
+            if let Some(warning) = event["data"]["warning"].as_str() {
+                notify(&format!("! {}: {}", id(), escaped(warning)));
+            }
+        }
         "Log" => notify(&format!("[{}] {}", text("level"), text("message"))),
         _ => {}
     }

@@ -32,6 +32,10 @@ const REPLAY: u8 = 3;
 /// The code with which a connection is closed when another client takes over.
 const TAKEN_OVER: u16 = 4001;
 const NORMAL: u16 = 1000;
+/// The code when the server stops (RFC 6455, section 7.4.1).
+const GOING_AWAY: u16 = 1001;
+/// The code of a failure of the server.
+const FAILED: u16 = 1011;
 
 /// How often the connection is checked, and how long a client may send nothing at all.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -279,6 +283,9 @@ impl Shell {
             }
             Some(Err(problem)) => {
                 send(socket, error("RUNTIME_ERROR", &problem.message)).await?;
+                let code = if problem.code == Code::Unreachable { GOING_AWAY } else { FAILED };
+                let close = CloseFrame { code, reason: "RUNTIME_ERROR".into() };
+                send(socket, Message::Close(Some(close))).await?;
                 return Some(true);
             }
             None => return Some(true),

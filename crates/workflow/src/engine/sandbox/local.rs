@@ -65,6 +65,11 @@ impl SandboxAttempt {
         let mut local = request::local(sandbox, contract.as_ref(), &self.environment)?;
         request::check_host_paths(&mut local.mounts, self.state.options.host_paths.as_deref())?;
         if row.is_none() {
+            if let Some(image) = &local.image {
+                // What waits for a download knows what for.
+                let stage = self.recorder.stage_with("image", 0, request::about_image(image));
+                self.recorder.record(vec![stage], Vec::new()).await?;
+            }
             let selected = self.select_runtime(&handle, &local).await?;
             (local.selected, local.selected_image) = (selected.runtime, selected.image);
         }

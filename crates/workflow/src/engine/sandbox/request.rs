@@ -418,9 +418,42 @@ fn mounts(sandbox: &Sandbox) -> Result<(Vec<HostMount>, Vec<VolumeMount>), TaskE
     Ok((mounts, volumes))
 }
 
+/// What an event says about the image of a sandbox, with a warning where the name has neither a tag nor
+/// a digest.
+pub(super) fn about_image(image: &str) -> Value {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let is_name = image != "host" && !image.starts_with('/') && !image.starts_with("snapshot:");
+    let mut about = json!({ "image": image });
+    if is_name && !last.contains([':', '@']) {
+        about["warning"] = format!(
+            "the image {image} has neither a tag nor a digest: `latest` is used, which changes"
+        )
+        .into();
+    }
+    about
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_may_change_its_meaning_has_a_warning() {
+        for (image, is_warned) in [
+            ("node", true),
+            ("localhost:5000/team/app", true),
+            ("node:20", false),
+            ("localhost:5000/team/app:1", false),
+            ("node@sha256:00", false),
+            ("host", false),
+            ("/srv/root", false),
+            ("snapshot:s1", false),
+        ] {
+            let about = about_image(image);
+            assert_eq!(about["image"], image);
+            assert_eq!(about["warning"].is_string(), is_warned, "{about}");
+        }
+    }
 
     #[test]
     fn a_path_of_the_host_must_be_allowed_where_there_is_a_list() {

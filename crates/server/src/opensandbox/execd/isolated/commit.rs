@@ -1,5 +1,6 @@
 //! `POST /v1/isolated/session/{session}/commit`: makes the changes of a session in the outer sandbox. If a
-//! file that the session has changed was changed there too, nothing is made.
+//! file that the session has changed was changed there too, nothing is made; unless it has the same content
+//! now, as after a commit that a killed server did not complete. So such a commit is repeated.
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -9,6 +10,7 @@ use stockade_api::{
     WriteFile,
 };
 use stockade_core::Code;
+use tokio::io::AsyncReadExt as _;
 
 use super::super::super::target::{PortState, Target};
 use super::changes::{Baseline, Changes, Entry, Files, list};
@@ -19,6 +21,8 @@ use crate::failure::Failure;
 const LINK: &str = r#"exec ln -sfn -- "$1" "$2""#;
 /// How many paths a message names.
 const NAMED: usize = 5;
+/// How much of a file is read at a time, in bytes.
+const PART_BYTES: usize = 64 << 10;
 
 /// Commits the changes of a session; it continues with the committed files as its beginning.
 pub(super) async fn commit(
@@ -26,13 +30,25 @@ pub(super) async fn commit(
     Extension(outer): Extension<Target>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
+    // It is completed, also if the client disconnects.
+    let committed = tokio::spawn(commit_all(state, outer, id));
+    committed.await.map_err(|error| Failure(Problem::caused(Code::Io, &error)))?
+}
+
+async fn commit_all(state: PortState, outer: Target, id: String) -> Result<Json<Value>, Failure> {
     let session = session::find(&state, &outer, &id).await?;
     let (inner, request) = (&session.target, &session.request);
     let baseline = Baseline::read(&state, &outer, &id).await?;
     let now = list(&state, inner, request).await?;
     let changes = Changes::between(&baseline.inner_files(), &now);
     let there = list(&state, &outer, request).await?;
-    check(&changes, &baseline.outer_files(), &there)?;
+    let mut conflicts = Vec::new();
+    for path in differing(&changes, &baseline.outer_files(), &there) {
+        if !is_made(&state, (inner, &now), (&outer, &there), path).await? {
+            conflicts.push(path);
+        }
+    }
+    refuse(&conflicts)?;
     for path in &changes.removed {
         remove(&state, &outer, path, &there).await?;
     }
@@ -53,16 +69,62 @@ pub(super) async fn commit(
     })))
 }
 
-/// Refuses changes of files that are not as they were at the beginning of the session.
-fn check(changes: &Changes, before: &Files, now: &Files) -> Result<(), Failure> {
-    let is_conflict = |path: &&[u8]| match (before.get(*path), now.get(*path)) {
+/// The paths among those of the changes that are not as they were at the beginning of the session.
+fn differing<'a>(changes: &'a Changes, before: &Files, now: &Files) -> Vec<&'a [u8]> {
+    let is_removed = |path: &[u8]| changes.removed.iter().any(|removed| removed == path);
+    // What is replaced by another kind is removed first.
+    let is_replaced = |path: &[u8], old: &Entry| {
+        changes.changed.iter().any(|(changed, entry)| changed == path && entry.kind != old.kind)
+    };
+    let differs = |path: &&[u8]| match (before.get(*path), now.get(*path)) {
         (None, None) => false,
         (Some(before), Some(now)) => !before.is_same(now),
         // Already removed there.
-        (Some(_), None) => !changes.removed.iter().any(|removed| removed == path),
+        (Some(before), None) => !is_removed(path) && !is_replaced(path, before),
         (None, Some(_)) => true,
     };
-    let conflicts: Vec<_> = changes.paths().filter(is_conflict).collect();
+    changes.paths().filter(differs).collect()
+}
+
+/// Whether a path of the outer sandbox is already what the session has there.
+async fn is_made(
+    state: &PortState,
+    (inner, wanted): (&Target, &Files),
+    (outer, there): (&Target, &Files),
+    path: &[u8],
+) -> Result<bool, Failure> {
+    let (Some(wanted), Some(there)) = (wanted.get(path), there.get(path)) else {
+        return Ok(false);
+    };
+    Ok(match wanted.kind {
+        kind if kind != there.kind => false,
+        FileKind::Directory => true,
+        FileKind::Link => wanted.link == there.link,
+        FileKind::File => {
+            wanted.size_bytes == there.size_bytes
+                && hash(state, inner, path).await? == hash(state, outer, path).await?
+        }
+        FileKind::Other => false,
+    })
+}
+
+async fn hash(state: &PortState, target: &Target, path: &[u8]) -> Result<blake3::Hash, Failure> {
+    let sandbox_id = target.sandbox.id.clone();
+    let read = ReadFile { sandbox_id, path: path.to_vec().into(), offset: 0, length: None };
+    let mut content = state.sandboxes.read_file(&target.caller, read).await?.0;
+    let mut hasher = blake3::Hasher::new();
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        let length = content.read(&mut part).await;
+        match length.map_err(|error| Failure(Problem::caused(Code::Io, &error)))? {
+            0 => return Ok(hasher.finalize()),
+            length => hasher.update(part.get(..length).unwrap_or_default()),
+        };
+    }
+}
+
+/// Refuses a commit with conflicts.
+fn refuse(conflicts: &[&[u8]]) -> Result<(), Failure> {
     if conflicts.is_empty() {
         return Ok(());
     }
@@ -164,7 +226,8 @@ mod tests {
         let begin = tree(&[("/w/a", 1), ("/w/b", 1), ("/w/c", 1)]);
         let inner = tree(&[("/w/a", 2), ("/w/b", 1), ("/w/new", 1)]);
         let changes = Changes::between(&begin, &inner);
-        let is_conflict = |there: &[(&str, u64)]| check(&changes, &begin, &tree(there)).is_err();
+        let is_conflict =
+            |there: &[(&str, u64)]| !differing(&changes, &begin, &tree(there)).is_empty();
         assert!(!is_conflict(&[("/w/a", 1), ("/w/b", 1), ("/w/c", 1)]));
         // Changed by the outer sandbox only.
         assert!(!is_conflict(&[("/w/a", 1), ("/w/b", 9), ("/w/c", 1)]));

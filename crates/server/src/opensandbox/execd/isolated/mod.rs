@@ -19,7 +19,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
-use stockade_api::{Caller, KillSandbox, ListSandboxes, Sandbox, Sandboxes};
+use stockade_api::{Caller, Empty, KillSandbox, ListSandboxes, Sandbox, Sandboxes};
 use stockade_core::SandboxId;
 
 use super::super::extensions;
@@ -112,6 +112,11 @@ pub(in super::super) async fn end_sessions(
     caller.idempotency_key = None;
     for session in sessions(sandboxes, &caller, outer).await? {
         sandboxes.kill(&caller, KillSandbox::discarding(session.id)).await?;
+    }
+    let all = sandboxes.snapshots(&caller, Empty {}).await?;
+    for id in session::snapshots_of(&all, outer) {
+        // One of a session that is just being created is removed by its creator.
+        let _ = sandboxes.remove_snapshot(&caller, id.clone()).await;
     }
     Ok(())
 }

@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 use stockade_api::{
-    ById, Bytes, Caller, CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, GetSandbox,
-    IdleAction, KillSandbox, ListCommands, MakeDirectory, Problem, RemoveFile, Renew, Restore,
-    Sandbox, SetPermissions, StatFile, TakeSnapshot,
+    ById, Bytes, Caller, CommandLine, CreateSandbox, Empty, Execute, Expiry, ExpiryAction,
+    GetSandbox, IdleAction, KillSandbox, ListCommands, MakeDirectory, Problem, RemoveFile, Renew,
+    Restore, Sandbox, SetPermissions, Snapshot, StatFile, TakeSnapshot,
 };
 use stockade_core::sandbox::BestEffort;
-use stockade_core::{Code, SandboxId, State as SandboxState, Time};
+use stockade_core::{Code, SandboxId, SnapshotId, State as SandboxState, Time};
 
 use super::super::super::extensions;
 use super::super::super::request::{JsonBody, now};
@@ -87,6 +87,16 @@ pub(super) async fn create(
     Extension(outer): Extension<Target>,
     JsonBody(request): JsonBody<Create>,
 ) -> Result<(StatusCode, Json<Value>), Failure> {
+    // It is completed or undone, also if the client disconnects.
+    let created = tokio::spawn(create_all(state, outer, request));
+    created.await.map_err(|error| Failure(Problem::caused(Code::Io, &error)))?
+}
+
+async fn create_all(
+    state: PortState,
+    outer: Target,
+    request: Create,
+) -> Result<(StatusCode, Json<Value>), Failure> {
     if extensions::refuses_sessions(&outer.sandbox) {
         return Err(unsupported("an isolated session of a sandbox that was created without"));
     }
@@ -157,14 +167,43 @@ async fn restore(
         runtime: Some(outer.sandbox.runtime.clone()),
         ..CreateSandbox::default()
     };
-    let take = TakeSnapshot { sandbox_id: outer.sandbox.id.clone(), id: None, name: None };
-    let snapshot_id = state.sandboxes.snapshot(&outer.caller, take).await?.id;
+    let snapshot_id = SnapshotId::new(sandbox.id.as_ref().map_or("", SandboxId::as_str));
+    let snapshot_id = snapshot_id.map_err(|error| invalid(error.to_string()))?;
+    let _in_use = state.in_use.enter(&snapshot_id);
+    remove_left(state, outer).await?;
+    let id = Some(snapshot_id.clone());
+    let take = TakeSnapshot { sandbox_id: outer.sandbox.id.clone(), id, name: None };
+    state.sandboxes.snapshot(&outer.caller, take).await?;
     let restore = Restore { snapshot_id: snapshot_id.clone(), sandbox };
     let restored = state.sandboxes.restore(&outer.caller, restore).await;
     let removed = state.sandboxes.remove_snapshot(&outer.caller, snapshot_id).await;
     let restored = restored?;
     removed?;
     Ok(restored)
+}
+
+/// Removes the snapshots of a sandbox for sessions that a server did not complete.
+async fn remove_left(state: &PortState, outer: &Target) -> Result<(), Failure> {
+    let all = state.sandboxes.snapshots(&outer.caller, Empty {}).await?;
+    let left = snapshots_of(&all, &outer.sandbox.id).filter(|id| !state.in_use.contains(id));
+    for id in left {
+        match state.sandboxes.remove_snapshot(&outer.caller, id.clone()).await {
+            Err(problem) if problem.code != Code::NotFound => return Err(problem.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Those of the snapshots from which sessions of a sandbox are created.
+pub(super) fn snapshots_of<'a>(
+    all: &'a [Snapshot],
+    outer: &'a SandboxId,
+) -> impl Iterator<Item = &'a SnapshotId> {
+    let is_of = |snapshot: &&Snapshot| {
+        snapshot.sandbox_id == *outer && snapshot.id.as_str().starts_with(PREFIX)
+    };
+    all.iter().filter(is_of).map(|snapshot| &snapshot.id)
 }
 
 /// The variables of a command in a sandbox.
