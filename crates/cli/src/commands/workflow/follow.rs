@@ -28,8 +28,15 @@ pub async fn follow_to_end(
         let request = Follow { id: id.to_owned(), from, wait_ms, known_status };
         Ok(remote.workflows.follow(remote.caller(), request).await?)
     };
-    let print = |event: &Value| print_event(event, is_json);
+    let mut has_bundles = false;
+    let print = |event: &Value| {
+        has_bundles |= event["type"] == "NodeBundle";
+        print_event(event, is_json)
+    };
     let (run, next) = read_to_end(follow, (from, first_wait_ms), print).await?;
+    if has_bundles && !is_json && run.status.is_terminal() {
+        print_bundles(remote, &run).await?;
+    }
     Ok((print_outcome(remote, run, is_json).await?, next))
 }
 
@@ -151,6 +158,21 @@ fn print_error(run: &Run) {
     for frame in error["frames"].as_array().map(Vec::as_slice).unwrap_or_default() {
         notify(&format!("    {}", escaped(frame.as_str().unwrap_or_default())));
     }
+}
+
+/// Reports the changes of agents that wait for a decision.
+async fn print_bundles(remote: &Remote, run: &Run) -> Result<(), Failure> {
+    let request = RunById { id: run.id.clone() };
+    let tasks = remote.workflows.inspect(remote.caller(), request).await?.tasks;
+    let mut bundles: Vec<&str> = tasks.iter().filter_map(|task| task.bundle.as_deref()).collect();
+    bundles.sort_unstable();
+    bundles.dedup();
+    for bundle in bundles {
+        notify(&format!(
+            "the changes of its agents wait for a decision: stockade diff {bundle}, stockade apply {bundle}"
+        ));
+    }
+    Ok(())
 }
 
 async fn print_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {

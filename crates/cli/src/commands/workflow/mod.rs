@@ -2,6 +2,7 @@
 //! stdout, messages go to stderr.
 
 pub(super) mod answer;
+mod effect;
 pub(super) mod events;
 pub mod follow;
 pub(super) mod init;
