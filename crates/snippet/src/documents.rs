@@ -175,7 +175,7 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut skip = false;
     let mut lines = lines(document).enumerate();
-    while let Some((number, (start, line))) = lines.next() {
+    while let Some((number, (_, line))) = lines.next() {
         let inner = line.trim_start_matches([' ', '\t', '>']);
         let indent = line.len() - inner.len();
         let mark = inner.chars().next().filter(|mark| "`~".contains(*mark));
@@ -198,7 +198,6 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
             chunks: Vec::new(),
         });
         skip = false;
-        let _ = start;
         for (_, (start, line)) in lines.by_ref() {
             let trimmed = line.trim_start_matches([' ', '\t', '>']).trim_end();
             let is_end =

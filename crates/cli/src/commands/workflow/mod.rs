@@ -7,6 +7,7 @@ pub(super) mod events;
 pub mod follow;
 pub(super) mod init;
 pub(super) mod inspect;
+mod live;
 pub(super) mod metrics;
 pub(super) mod runs;
 pub mod up;

@@ -44,4 +44,4 @@ export const mdxPlugin = () => {};
 export const runWorkflow = () => absent("runWorkflow()", "runs are started by `stockade up`; use <Subflow> for a workflow in another one");
 export const executeChildWorkflow = () => absent("executeChildWorkflow()", "use <Subflow>, or the function of this name in the request of a provider");
 export const continueAsNew = () => absent("continueAsNew()", "a run keeps all its state, however long it is; use a <Loop>");
-export const usePatched = () => absent("usePatched()", "`stockade resume --accept-changes` continues a run with changed code");
+export const usePatched = () => absent("usePatched()", "`stockade resume --accept-workflow-change` continues a run with changed code");
