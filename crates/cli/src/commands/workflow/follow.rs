@@ -30,7 +30,7 @@ pub async fn follow_to_end(
 ) -> Result<(u8, i64), Failure> {
     let live = if is_json { None } else { Live::start().map(RefCell::new) };
     let follow = async |from, wait_ms, known_status| {
-        let mut longest = wait_ms;
+        let mut longest: u32 = wait_ms;
         if let Some(live) = &live {
             live.borrow_mut().draw();
             longest = longest.min(LIVE_WAIT_MS);

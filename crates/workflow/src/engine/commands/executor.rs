@@ -29,8 +29,6 @@ pub(crate) struct Job {
     pub(crate) run: String,
     /// The name of the workspace in which it works, with others of the run.
     pub(crate) workspace: String,
-    /// The task.
-    pub(crate) node: String,
     /// The directory that the command works on, itself or as a copy-on-write view.
     pub(crate) project: PathBuf,
     /// The command line.

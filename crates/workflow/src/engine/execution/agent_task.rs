@@ -175,7 +175,6 @@ impl AgentTask {
             owner: owner.map_err(|error| TaskError::new("INTERNAL", error.to_string()))?,
             run: root(&self.run).to_owned(),
             workspace: self.workspace(call.task, agent),
-            node: call.key.to_string(),
             project: self.state.options.project_of(Path::new(&self.origin.file)),
             command,
             input,
