@@ -99,6 +99,9 @@ pub struct ResumeRun {
     /// Whether it continues with the current content of its file if that has changed.
     #[serde(default)]
     pub accept_changes: bool,
+    /// Whether it is executed again although it failed because a user denied something.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
     /// The values of its secrets, which are stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,

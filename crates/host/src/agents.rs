@@ -25,7 +25,7 @@ pub(crate) fn offer(
     snippets: impl Snippets + 'static,
 ) -> Offer {
     let tools: Tools = tools_for_sandboxes(Arc::clone(sandboxes), grants)
-        .with(RunInSandbox(snippets))
+        .with(RunInSandbox::new(snippets))
         .with(PlaygroundLink);
     Offer {
         tools,
@@ -62,5 +62,13 @@ impl Snippets for Workers {
         // A cancelled call is dropped, which ends the worker.
         let ran = runner.run(input, std::future::pending()).await;
         ran.map_err(|error| no_worker(&error))
+    }
+
+    fn packages(&self) -> Vec<String> {
+        self.runner.as_ref().map(|runner| runner.packages().to_vec()).unwrap_or_default()
+    }
+
+    fn is_open(&self) -> bool {
+        self.runner.as_ref().is_ok_and(|runner| runner.has_installed_packages())
     }
 }

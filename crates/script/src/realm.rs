@@ -86,6 +86,9 @@ impl Program {
     }
 }
 
+/// The memory for what is read of a program after its end.
+const SPARE_HEAP_BYTES: usize = 8 << 20;
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEnd {
@@ -166,6 +169,7 @@ struct DriverFunctions {
 /// The state that the engine's callbacks share.
 struct State {
     code_limit_bytes: usize,
+    heap_limit_bytes: usize,
     program: RefCell<Program>,
     started: Instant,
     deadline: Cell<Option<Instant>>,
@@ -206,6 +210,7 @@ impl Realm {
     pub fn new(library: &LibrarySet, limits: &Limits) -> Result<Self, Error> {
         let state = Rc::new(State {
             code_limit_bytes: limits.code_bytes,
+            heap_limit_bytes: limits.heap_bytes,
             program: RefCell::new(Program::of(library)),
             started: Instant::now(),
             deadline: Cell::new(None),
@@ -303,6 +308,9 @@ impl Realm {
     ) -> Result<String, Failure> {
         self.state.expired.set(false);
         self.state.deadline.set(Some(Instant::now() + grace));
+        // The program may have used all of its memory.
+        self.runtime.run_gc();
+        self.runtime.set_memory_limit(self.state.heap_limit_bytes + SPARE_HEAP_BYTES);
         self.context.with(|ctx| {
             let answer = rquickjs::Module::import(&ctx, module)
                 .and_then(|promise| promise.finish::<Object<'_>>())

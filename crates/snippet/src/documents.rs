@@ -13,6 +13,8 @@ use crate::payload::{ENTRY, Input};
 
 /// Before a block that is not run.
 const SKIP: &str = "<!-- stockade: skip -->";
+/// The same in MDX.
+const MDX_SKIP: &str = "{/* stockade: skip */}";
 /// The file name of a block whose language differs from that of the entry, without its extension.
 const EXAMPLE: &str = "src/example";
 
@@ -38,11 +40,29 @@ struct Block {
     chunks: Vec<(usize, usize)>,
 }
 
+/// The syntax of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syntax {
+    /// Markdown, as CommonMark defines it.
+    Markdown,
+    /// MDX.
+    Mdx,
+}
+
+impl Syntax {
+    /// The syntax of the document with this name.
+    pub fn of(name: &str) -> Self {
+        let is_mdx =
+            name.rsplit_once('.').is_some_and(|(_, ending)| ending.eq_ignore_ascii_case("mdx"));
+        if is_mdx { Self::Mdx } else { Self::Markdown }
+    }
+}
+
 /// The programs in a document, in order.
-pub fn examples(document: &str) -> Vec<Example> {
+pub fn examples(document: &str, syntax: Syntax) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     let mut several: Option<Example> = None;
-    for block in blocks(document) {
+    for block in blocks(document, syntax) {
         let is_again = |example: &Example| {
             example.blocks.iter().any(|other| other.file.path == block.file.path)
         };
@@ -142,7 +162,73 @@ fn position(document: &str, offset: usize) -> (usize, usize) {
 }
 
 /// Every code block of a document that is a program.
-fn blocks(document: &str) -> Vec<Block> {
+fn blocks(document: &str, syntax: Syntax) -> Vec<Block> {
+    match syntax {
+        Syntax::Markdown => markdown_blocks(document),
+        Syntax::Mdx => mdx_blocks(document),
+    }
+}
+
+/// The blocks of an MDX document: it has no blocks of HTML and no indented code, so every fence begins a
+/// block, also in an element.
+fn mdx_blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut skip = false;
+    let mut lines = lines(document).enumerate();
+    while let Some((number, (_, line))) = lines.next() {
+        let inner = line.trim_start_matches([' ', '\t', '>']);
+        let indent = line.len() - inner.len();
+        let mark = inner.chars().next().filter(|mark| "`~".contains(*mark));
+        let length = mark.map_or(0, |mark| inner.len() - inner.trim_start_matches(mark).len());
+        if length < 3 {
+            skip = match inner.trim() {
+                SKIP | MDX_SKIP => true,
+                "" => skip,
+                _ => false,
+            };
+            continue;
+        }
+        let (fence, info) = inner.split_at(length);
+        let info = Info::of(info.trim());
+        let mut block = info.map(|info| Block {
+            line: u32::try_from(number + 1).unwrap_or(u32::MAX),
+            skipped: info.skip || skip,
+            named: info.file.is_some(),
+            file: SourceFile { path: info.path(), source: String::new() },
+            chunks: Vec::new(),
+        });
+        skip = false;
+        for (_, (start, line)) in lines.by_ref() {
+            let trimmed = line.trim_start_matches([' ', '\t', '>']).trim_end();
+            let is_end =
+                trimmed.starts_with(fence) && trimmed.trim_matches(mark.unwrap_or('`')).is_empty();
+            if is_end {
+                break;
+            }
+            let Some(block) = &mut block else { continue };
+            let own = line.len() - line.trim_start_matches([' ', '\t', '>']).len();
+            let from = own.min(indent);
+            block.chunks.push((block.file.source.len(), start + from));
+            block.file.source.push_str(&line[from..]);
+            block.file.source.push('\n');
+        }
+        blocks.extend(block);
+    }
+    blocks
+}
+
+/// The lines of a text without their ends, and where each begins.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    text.split_inclusive('\n').map(move |line| {
+        let start = at;
+        at += line.len();
+        (start, line.trim_end_matches(['\n', '\r']))
+    })
+}
+
+/// The blocks of a Markdown document.
+fn markdown_blocks(document: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     let mut skip = false;

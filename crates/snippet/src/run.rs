@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use stockade_script::realm::{Failure, Limits, Program, Realm, RunEnd};
 use stockade_script::realm_host::{Console, RealmHost};
-use stockade_script::{Fault, LibraryPackage, LibrarySet, Module, resolve};
+use stockade_script::{Fault, Lenient, LibraryPackage, LibrarySet, Module, compile, resolve};
 
 use crate::imports::Imports;
 use crate::library::SYSTEMS;
@@ -69,20 +69,38 @@ pub(crate) fn read(
     let modules = match check(payload.files(), imports) {
         Ok(modules) => modules,
         Err(faults) => {
-            let errors = faults.iter().map(Fault::to_string).collect();
+            let errors: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            // As in the reference, a syntax error is one of the bundler.
+            if payload.files().iter().any(|file| compile(file, &mut Lenient).is_err()) {
+                return refused(
+                    Phase::Bundle,
+                    ErrorCode::BundleFailed,
+                    vec![build_failed(&errors)],
+                );
+            }
             return refused(Phase::Validate, ErrorCode::ValidationFailed, errors);
         }
     };
     let libraries = used_libraries(&modules, library);
     match link(modules, library) {
         Ok(program) => Ok(PreparedRun { program, timeout: payload.timeout(), libraries }),
-        Err(errors) => {
-            let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
-            let errors = errors.join("\n");
-            let error = format!("bundle failed: Build failed with {count} error{s}:\n{errors}");
-            refused(Phase::Bundle, ErrorCode::BundleFailed, vec![error])
-        }
+        Err(errors) => refused(Phase::Bundle, ErrorCode::BundleFailed, vec![build_failed(&errors)]),
     }
+}
+
+fn build_failed(errors: &[String]) -> String {
+    let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
+    format!("bundle failed: Build failed with {count} error{s}:\n{}", errors.join("\n"))
+}
+
+/// Whether a program throws or rejects with `null` itself, which is also what the engine throws when it has
+/// no memory left.
+fn throws_null(program: &Program) -> bool {
+    let is_there = |code: &str| {
+        let words: String = code.chars().filter(|character| !character.is_whitespace()).collect();
+        ["thrownull", "reject(null)", "abort(null)"].iter().any(|word| words.contains(word))
+    };
+    program.modules.values().any(|module| is_there(&module.code))
 }
 
 /// The packages that files import, each once, in the order of the set.
@@ -148,13 +166,28 @@ fn missing_package(library: &LibrarySet, specifier: &str) -> String {
 pub(crate) fn run(prepared: PreparedRun, realm: &Realm, host: Box<dyn RealmHost>) -> Transcript {
     let PreparedRun { program, timeout, libraries } = prepared;
     let started = Instant::now();
+    let own_null = throws_null(&program);
+    let is_exhausted =
+        |failure: &Failure| failure.is_exhausted && (failure.name.is_some() || !own_null);
     let outcome = realm.run(program, ENTRY, timeout, host);
     let mut errors = Vec::new();
     let mut code = None;
+    let thrown = match &outcome.end {
+        RunEnd::Threw(failure) => Some(failure),
+        _ => None,
+    };
+    if thrown.into_iter().chain(&outcome.unhandled).any(is_exhausted) {
+        code = Some(ErrorCode::OutOfMemory);
+        let limit = Limits::default().heap_bytes >> 20;
+        errors.push(format!("out of memory: the snippet used more than {limit} MiB"));
+    }
     match outcome.end {
+        // What follows from the lack of memory is not reported.
+        RunEnd::NeverSettles | RunEnd::Settled if code.is_some() => {}
+        RunEnd::Threw(failure) if code.is_some() && is_exhausted(&failure) => {}
         RunEnd::Settled => {}
         RunEnd::Threw(failure) => {
-            code = Some(ErrorCode::RuntimeError);
+            code = code.or(Some(ErrorCode::RuntimeError));
             errors.push(render_failure(&failure));
         }
         RunEnd::TimedOut => {
@@ -173,11 +206,18 @@ pub(crate) fn run(prepared: PreparedRun, realm: &Realm, host: Box<dyn RealmHost>
             errors.push(too_large.to_string());
         }
     }
-    for failure in &outcome.unhandled {
+    for failure in outcome.unhandled.iter().filter(|failure| !is_exhausted(failure)) {
         code = code.or(Some(ErrorCode::RuntimeError));
         errors.push(format!("unhandled rejection: {}", render_failure(failure)));
     }
-    let snapshot = snapshot(realm, &mut errors);
+    // Systems exist only if a package was imported. Its functions are those of before the snippet.
+    let mut lost = Vec::new();
+    let snapshot =
+        if libraries.is_empty() { Snapshot::default() } else { snapshot(realm, &mut lost) };
+    if code == Some(ErrorCode::OutOfMemory) && !lost.is_empty() {
+        lost = vec!["the facts could not be read: there was not enough memory".to_owned()];
+    }
+    errors.append(&mut lost);
     let mut warnings = Vec::new();
     if outcome.output_truncated {
         let limit = Limits::default().output_bytes;
@@ -215,7 +255,9 @@ fn snapshot(realm: &Realm, errors: &mut Vec<String>) -> Snapshot {
         Ok(text) if text.len() > MAX_SNAPSHOT_BYTES => {
             Err(format!("{} bytes (max {MAX_SNAPSHOT_BYTES})", text.len()))
         }
-        Ok(text) => serde_json::from_str::<Snapshot>(&text).map_err(|error| error.to_string()),
+        Ok(text) => serde_json::from_str::<Snapshot>(&text)
+            .map_err(|_| "the snippet has changed built-in functions".to_owned()),
+        Err(failure) if failure.is_exhausted => Err("out of memory".to_owned()),
         Err(failure) => Err(failure.message),
     };
     match snapshot {

@@ -20,7 +20,7 @@ use crate::transcript::{ErrorCode, Phase, Transcript};
 use crate::worker::{Reply, Setup, WorkerRequest};
 
 /// Time for a worker beyond that of its snippet: to start, and to read the facts.
-const ALLOWANCE: Duration = Duration::from_secs(2);
+const ALLOWANCE: Duration = Duration::from_millis(700);
 /// How long checking may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest size of its lines here. A realm's limit is lower.
@@ -76,6 +76,8 @@ pub struct Runner {
     program: Program,
     fetcher: Fetcher,
     queue: Queue,
+    packages: Vec<String>,
+    has_installed_packages: bool,
     /// Started at first use, and again after it has ended.
     zygote: Mutex<Option<Arc<Zygote>>>,
 }
@@ -84,10 +86,25 @@ impl Runner {
     /// A runner; does not start a process yet.
     pub fn new(options: Options) -> Self {
         let Options { program, imports, library, fetcher, max_concurrent } = options;
+        let packages = imports.packages.clone();
+        let has_installed_packages =
+            library.packages.iter().any(|package| package.version.is_some());
         // Serializing texts and lists cannot fail.
         let setup = serde_json::to_vec(&Setup { imports, library }).unwrap_or_default();
         let queue = Queue::new(max_concurrent);
-        Self { setup: setup.into(), program, fetcher, queue, zygote: Mutex::default() }
+        let setup = setup.into();
+        let zygote = Mutex::default();
+        Self { setup, program, fetcher, queue, packages, has_installed_packages, zygote }
+    }
+
+    /// The packages that snippets may import besides those of Directive.
+    pub fn packages(&self) -> &[String] {
+        &self.packages
+    }
+
+    /// Whether there are packages that are not built in: they may send requests.
+    pub const fn has_installed_packages(&self) -> bool {
+        self.has_installed_packages
     }
 
     /// Starts the zygote, so that the first snippet need not wait for it.

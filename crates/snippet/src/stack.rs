@@ -21,7 +21,7 @@ const PATHS: &[(&str, &str)] = &[
     ("/root/", "<root>"),
 ];
 
-/// The text with host paths removed: each is replaced, up to the next space or closing bracket, by
+/// The text with host paths removed: each is replaced, up to the next space, quote or bracket, by
 /// a word for its location. An absent text is empty.
 pub fn sanitize_stack(text: Option<&str>) -> String {
     let text = text.unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn sanitize_stack(text: Option<&str>) -> String {
 
 /// The length of the path at the start of a text, in bytes, and its replacement.
 fn host_path(text: &str) -> Option<(usize, &'static str)> {
-    let end = |c: char| c.is_whitespace() || c == ')';
+    let end = |c: char| c.is_whitespace() || ")]}>\"'`,;|".contains(c);
     let whole = text.find(end).unwrap_or(text.len());
     if let Some((_, word)) = PATHS.iter().find(|(start, _)| text.starts_with(start)) {
         return Some((whole, word));
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(sanitize_stack(Some(same)), same);
         assert_eq!(
             sanitize_stack(Some("open '/etc/passwd' \\\\h\\s (/tmp/a b)")),
-            "open '<etc> <unc> (<tmp> b)"
+            "open '<etc>' <unc> (<tmp> b)"
         );
         assert_eq!(sanitize_stack(Some("C:\\Users\\é")), "<home>");
     }

@@ -73,6 +73,8 @@ pub enum ErrorCode {
     CodeTooLarge,
     /// It timed out.
     Timeout,
+    /// It used more memory than a realm has.
+    OutOfMemory,
     /// The caller cancelled it.
     Aborted,
     /// The runner failed.

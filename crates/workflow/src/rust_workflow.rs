@@ -163,6 +163,16 @@ impl Context {
         })
     }
 
+    /// The rows of a task in the current iterations of the loops around it.
+    fn rows_of(&self, table: &str, task: &str) -> Vec<(String, u64, Value)> {
+        let is_current = |node: &str| {
+            node == task
+                || (node.split("@@").next() == Some(task)
+                    && self.with(|journal| journal.is_current(node)))
+        };
+        self.rows(table).into_iter().filter(|(node, ..)| is_current(node)).collect()
+    }
+
     /// The id of the run.
     pub fn run_id(&self) -> String {
         self.with(|journal| journal.run.clone())
@@ -180,13 +190,13 @@ impl Context {
 
     /// The value of a task in a table; in a loop, the value of the last iteration that has one.
     pub fn output(&self, table: &str, task: &str) -> Option<Value> {
-        let rows = self.rows(table).into_iter().filter(|(node, ..)| node == task);
+        let rows = self.rows_of(table, task).into_iter();
         rows.max_by_key(|(_, iteration, _)| *iteration).map(|(.., value)| value)
     }
 
     /// The number of values that a task has in a table: in a loop, one for each iteration.
     pub fn count(&self, table: &str, task: &str) -> usize {
-        self.rows(table).iter().filter(|(node, ..)| node == task).count()
+        self.rows_of(table, task).len()
     }
 
     /// The current iteration of a loop, from 0.

@@ -270,6 +270,8 @@ pub struct Remove {
 pub struct Logs {
     /// A command, as `stockade ps` prints it; or a workflow run, or `latest`
     pub operation: String,
+    /// Only this task of the workflow run
+    pub task: Option<String>,
     /// Wait for more output, and exit with the command's exit code
     #[arg(long, short)]
     pub follow: bool,

@@ -74,6 +74,9 @@ pub struct Resume {
     /// Continue with the current workflow file, even if it has changed
     #[arg(long, alias = "force")]
     pub accept_workflow_change: bool,
+    /// Execute the denied task of a run again, which asks again
+    #[arg(long)]
+    pub retry: bool,
     /// Give the value of a secret of the run again, from the environment variable of its name
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
     pub secret: Vec<BoundSecret>,
@@ -138,6 +141,9 @@ pub struct Graph {
     /// NAME per line; --env takes precedence
     #[arg(long, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
+    /// Print a picture in the format SVG
+    #[arg(long, conflicts_with = "json")]
+    pub svg: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

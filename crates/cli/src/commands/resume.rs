@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
         let id = run.id;
         let from = follow::next_event(&remote, &id).await?;
         let accept_changes = arguments.accept_workflow_change;
-        let request = ResumeRun { id: id.clone(), accept_changes, secrets: values };
+        let request =
+            ResumeRun { id: id.clone(), accept_changes, retry: arguments.retry, secrets: values };
         let resumed = remote.workflows.resume_run(&remote.idempotent(), request).await;
         resumed.map_err(|problem| Failure::from(problem).for_workflow())?;
         if arguments.detach {

@@ -5,6 +5,7 @@ use stockade_core::Code;
 use stockade_workflow::engine::preview;
 use stockade_workflow::graph::{Graph, Node, Order};
 
+use super::graph_svg;
 use crate::programs::realms;
 use stockade_cli::args;
 use stockade_cli::commands::print::{escaped, print, print_text};
@@ -20,7 +21,9 @@ pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
     let graph = tokio.block_on(preview(realms(), &arguments.file, &input, &environment))?;
-    if arguments.json {
+    if arguments.svg {
+        print_text(&graph_svg::svg(&graph))?;
+    } else if arguments.json {
         print(&json!({ "name": graph.name, "nodes": nodes(&graph.body) }))?;
     } else {
         print_text(&text(&graph))?;
@@ -38,6 +41,9 @@ fn nodes(nodes: &[Node]) -> Vec<Value> {
             Order::Sequence => json!({ "kind": "sequence", "nodes": self::nodes(&group.children) }),
             Order::Parallel { limit } => json!({
                 "kind": "parallel", "limit": limit, "nodes": self::nodes(&group.children),
+            }),
+            Order::Boundary { caught, .. } => json!({
+                "kind": "boundary", "caught": caught, "nodes": self::nodes(&group.children),
             }),
         },
         Node::Loop(repeated) => json!({
@@ -72,6 +78,9 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
                     Order::Sequence => "in sequence".to_owned(),
                     Order::Parallel { limit: None } => "at once".to_owned(),
                     Order::Parallel { limit: Some(limit) } => format!("{limit} in parallel"),
+                    Order::Boundary { .. } => {
+                        "work, reaction to its failure, and what follows in any case".to_owned()
+                    }
                 };
                 text.push_str(&format!("{indent}{name}:\n"));
                 lines(&group.children, depth + 1, text);

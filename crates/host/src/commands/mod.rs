@@ -2,6 +2,7 @@
 
 mod debug;
 mod graph;
+mod graph_svg;
 mod mcp;
 mod result;
 mod snippet;

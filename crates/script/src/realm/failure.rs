@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rquickjs::{CaughtError, Coerced, Ctx, Object, Value};
+use rquickjs::{Array, CaughtError, Coerced, Ctx, Object, Value};
 
 use super::Program;
 
@@ -29,6 +29,9 @@ pub struct Failure {
     pub frames: Vec<String>,
     /// The error's cause.
     pub cause: Option<Box<Self>>,
+    /// Whether the engine had no memory left: then it throws `null`, or an error of its own.
+    #[serde(default)]
+    pub is_exhausted: bool,
 }
 
 /// The format of the reference: message, code, stack, cause and the cause's stack, each on its own
@@ -40,9 +43,11 @@ impl fmt::Display for Failure {
             write!(f, "\n[code: {code}]")?;
         }
         self.stack(f)?;
-        if let Some(cause) = &self.cause {
+        let mut next = self.cause.as_deref();
+        while let Some(cause) = next {
             write!(f, "\nCause: {}", cause.message)?;
             cause.stack(f)?;
+            next = cause.cause.as_deref();
         }
         Ok(())
     }
@@ -81,20 +86,72 @@ impl Failure {
         depth: usize,
     ) -> Self {
         let Some(object) = value.as_object().filter(|_| value.is_error()) else {
-            return Self { message: text(ctx, value.clone()), ..Self::default() };
+            return Self::of_other(ctx, value, program);
         };
         let frames = field(ctx, object, "stack").unwrap_or_default();
-        let frames = frames.lines().filter_map(|line| frame(line.trim(), program));
+        let frames = frames.lines().filter_map(|line| frame(line.trim()));
         let cause = object.get::<_, Value<'js>>("cause").ok();
         // Getters of the program may have thrown; that is ignored.
         drop(ctx.catch());
-        let cause = cause.filter(|cause| !cause.is_undefined() && !cause.is_null() && depth == 0);
+        let cause =
+            cause.filter(|cause| !cause.is_undefined() && !cause.is_null() && depth < MAX_DEPTH);
+        let name = field(ctx, object, "name").unwrap_or_else(|| "Error".to_owned());
+        let mut message = field(ctx, object, "message").unwrap_or_default();
+        let is_exhausted = name == "InternalError" && message == "out of memory";
+        let inner =
+            if depth < MAX_DEPTH { inner_errors(ctx, object, program, depth) } else { Vec::new() };
+        if !inner.is_empty() {
+            message = format!("{message} ({})", inner.join("; "));
+        }
         Self {
-            name: Some(field(ctx, object, "name").unwrap_or_else(|| "Error".to_owned())),
-            message: field(ctx, object, "message").unwrap_or_default(),
+            is_exhausted,
+            name: Some(name),
+            message,
             code: field(ctx, object, "code"),
             frames: frames.take(MAX_FRAMES).collect(),
             cause: cause.map(|cause| Box::new(Self::with_depth(ctx, &cause, program, depth + 1))),
+        }
+    }
+}
+
+/// How many causes and errors within errors are followed.
+const MAX_DEPTH: usize = 5;
+/// How many errors within one are told.
+const MAX_INNER: usize = 5;
+
+/// The errors within an error, such as those of an `AggregateError`.
+fn inner_errors<'js>(
+    ctx: &Ctx<'js>,
+    object: &Object<'js>,
+    program: &Program,
+    depth: usize,
+) -> Vec<String> {
+    let errors = object.get::<_, Array<'js>>("errors");
+    let Ok(errors) = errors else {
+        drop(ctx.catch());
+        return Vec::new();
+    };
+    let found = errors.iter::<Value<'js>>().take(MAX_INNER).flatten();
+    found.map(|error| Failure::with_depth(ctx, &error, program, depth + 1).message).collect()
+}
+
+impl Failure {
+    /// A thrown value that is no error, by what is in it.
+    fn of_other<'js>(ctx: &Ctx<'js>, value: &Value<'js>, _: &Program) -> Self {
+        if value.is_null() {
+            return Self { message: "null".to_owned(), is_exhausted: true, ..Self::default() };
+        }
+        let Some(object) = value.as_object().filter(|_| !value.is_function()) else {
+            return Self { message: text(ctx, value.clone()), ..Self::default() };
+        };
+        let json = ctx.json_stringify(value.clone());
+        let json = json.ok().flatten().and_then(|json| json.to_string().ok()).map(truncate);
+        drop(ctx.catch());
+        let message = field(ctx, object, "message").filter(|message| !message.is_empty());
+        Self {
+            code: field(ctx, object, "code"),
+            message: message.or(json).unwrap_or_else(|| text(ctx, value.clone())),
+            ..Self::default()
         }
     }
 }
@@ -130,8 +187,8 @@ fn truncate(mut text: String) -> String {
     text
 }
 
-/// A frame of the engine with its position in the user's source; `None` for our own scripts.
-fn frame(line: &str, program: &Program) -> Option<String> {
+/// A frame of a stack, whose places are already those of the user's files; `None` for our own scripts.
+fn frame(line: &str) -> Option<String> {
     let rest = line.strip_prefix("at ")?;
     let (name, place) = match rest.strip_suffix(')').and_then(|rest| rest.rsplit_once('(')) {
         Some((name, place)) => (Some(name.trim_end()), place),
@@ -140,19 +197,6 @@ fn frame(line: &str, program: &Program) -> Option<String> {
     if place.starts_with(OWN_PREFIX) {
         return None;
     }
-    let mut parts = place.rsplitn(3, ':');
-    let column = parts.next().and_then(|column| column.parse().ok());
-    let line = parts.next().and_then(|line| line.parse().ok());
-    let place = match (parts.next(), line, column) {
-        (Some(path), Some(line), Some(column)) => match program.modules.get(path) {
-            Some(module) => {
-                let (line, column) = module.source_position(line, column);
-                format!("{path}:{line}:{column}")
-            }
-            None => place.to_owned(),
-        },
-        _ => place.to_owned(),
-    };
     Some(match name.filter(|name| *name != "<anonymous>") {
         Some(name) => format!("at {name} ({place})"),
         None => format!("at {place}"),

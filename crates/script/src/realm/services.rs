@@ -32,6 +32,9 @@ pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>
     let clock = Rc::clone(state);
     let now = move || clock.started.elapsed().as_secs_f64() * 1_000.0;
     host.set("now", Function::new(ctx.clone(), now)?)?;
+    let places = Rc::clone(state);
+    let place = move |file: String, line: u32, column: u32| places.place(&file, line, column);
+    host.set("place", Function::new(ctx.clone(), place)?)?;
     host.set("random", Function::new(ctx.clone(), random)?)?;
     let draws = Rc::clone(state);
     let draw = move |ctx: Ctx<'_>| draws.next_random(&ctx);
@@ -78,6 +81,19 @@ pub(super) fn settle<'js>(
 }
 
 impl State {
+    /// The place in a file as it was written; `None` for our own scripts.
+    fn place(&self, file: &str, line: u32, column: u32) -> Option<String> {
+        if file.starts_with(super::failure::OWN_PREFIX) {
+            return None;
+        }
+        let program = self.program.try_borrow().ok()?;
+        let (line, column) = match program.modules.get(file) {
+            Some(module) => module.source_position(line, column),
+            None => (line, column),
+        };
+        Some(format!("{file}:{line}:{column}"))
+    }
+
     /// Passes a line on while there is output budget; lines over the limit are discarded.
     fn write(&self, level: &str, text: &str) {
         // An empty line has a cost, too.

@@ -26,8 +26,12 @@
     append(name, value) {
       this.#change([...this.#pairs, [String(name), String(value)]]);
     }
-    delete(name) {
-      this.#change(this.#pairs.filter((pair) => pair[0] !== String(name)));
+    // An undefined value is the same as none.
+    static #isPair([name, value], wanted, held) {
+      return name === String(wanted) && (held === undefined || value === String(held));
+    }
+    delete(name, value) {
+      this.#change(this.#pairs.filter((pair) => !URLSearchParams.#isPair(pair, name, value)));
     }
     get(name) {
       return this.#pairs.find((pair) => pair[0] === String(name))?.[1] ?? null;
@@ -35,8 +39,8 @@
     getAll(name) {
       return this.#pairs.filter((pair) => pair[0] === String(name)).map((pair) => pair[1]);
     }
-    has(name) {
-      return this.#pairs.some((pair) => pair[0] === String(name));
+    has(name, value) {
+      return this.#pairs.some((pair) => URLSearchParams.#isPair(pair, name, value));
     }
     set(name, value) {
       const at = this.#pairs.findIndex((pair) => pair[0] === String(name));
@@ -48,8 +52,16 @@
     sort() {
       this.#change([...this.#pairs].sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)));
     }
-    forEach(callback) {
-      for (const [name, value] of this.#pairs) callback(value, name, this);
+    forEach(callback, self) {
+      if (typeof callback !== "function") throw new TypeError("the callback must be a function");
+      for (const [name, value] of this.#pairs) callback.call(self, value, name, this);
+    }
+    get [Symbol.toStringTag]() {
+      return "URLSearchParams";
+    }
+    // Takes over the query of a URL that was changed.
+    static replace(params, query) {
+      params.#pairs = host.parseQuery(query.replace(/^\?/, ""));
     }
     *entries() {
       for (const pair of this.#pairs) yield [...pair];
@@ -67,14 +79,20 @@
       return host.writeQuery(this.#pairs);
     }
   }
+  const { replace } = URLSearchParams;
+  delete URLSearchParams.replace;
   define("URLSearchParams", URLSearchParams);
 
   class URL {
     #href;
+    #params;
     constructor(url, base) {
       const href = host.parseUrl(String(url), base === undefined ? "" : String(base));
       if (href === undefined) throw new TypeError(`Invalid URL: ${url}`);
       this.#href = href;
+    }
+    static parse(url, base) {
+      return URL.canParse(url, base) ? new URL(url, base) : null;
     }
     static canParse(url, base) {
       return host.parseUrl(String(url), base === undefined ? "" : String(base)) !== undefined;
@@ -87,6 +105,7 @@
           },
           set(value) {
             this.#href = host.setUrlPart(this.#href, part, String(value)) ?? this.#href;
+            if (this.#params !== undefined) replace(this.#params, this.search);
           },
           enumerable: true,
           configurable: true,
@@ -96,10 +115,12 @@
     get origin() {
       return host.urlPart(this.#href, "origin");
     }
+    // One object for the lifetime of the URL: each shows the changes of the other.
     get searchParams() {
-      return new URLSearchParams(this.search, (query) => {
-        this.search = query;
+      this.#params ??= new URLSearchParams(this.search, (query) => {
+        this.#href = host.setUrlPart(this.#href, "search", query) ?? this.#href;
       });
+      return this.#params;
     }
     toString() {
       return this.#href;

@@ -23,6 +23,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 // JSON-RPC 2.0, section 5.1.
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
+const INVALID_PARAMS: i32 = -32602;
 
 /// The tasks that carry lines between a client and the protocol library.
 #[derive(Debug)]
@@ -129,13 +130,35 @@ fn fault(line: &[u8]) -> Option<Value> {
     }
     let (id, code, message) = match serde_json::from_slice::<Value>(line) {
         Err(error) => (Value::Null, PARSE_ERROR, format!("Parse error: {error}")),
-        Ok(value) if is_message(&value) => return None,
+        Ok(value) if is_message(&value) => {
+            let message = format!("Invalid params: {}", wrong_call(&value)?);
+            (value["id"].clone(), INVALID_PARAMS, message)
+        }
         Ok(value) => {
             let id = Some(&value["id"]).filter(|id| id.is_string() || id.is_number()).cloned();
             (id.unwrap_or_default(), INVALID_REQUEST, "Invalid Request".to_owned())
         }
     };
     Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
+}
+
+/// Why the parameters of a call of a tool are none; `None` for other messages and for a call that may be
+/// one. The protocol library would say that it does not know the method.
+fn wrong_call(value: &Value) -> Option<&'static str> {
+    if value["method"] != "tools/call" || value.get("id").is_none() {
+        return None;
+    }
+    let params = &value["params"];
+    let arguments = params.get("arguments").filter(|arguments| !arguments.is_null());
+    if !params.is_object() {
+        Some("`params` must be an object")
+    } else if !params["name"].is_string() {
+        Some("`name` must be the name of a tool")
+    } else if arguments.is_some_and(|arguments| !arguments.is_object()) {
+        Some("`arguments` must be an object")
+    } else {
+        None
+    }
 }
 
 /// Whether a value is a JSON-RPC 2.0 request, notification or response.
@@ -164,6 +187,27 @@ mod tests {
             assert_eq!((&fault["id"], &fault["error"]["code"]), (&id, &json!(code)), "{line}");
             assert!(fault.get("id").is_some(), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_call_with_wrong_parameters_is_answered() {
+        for params in [
+            "",
+            ",\"params\":[]",
+            ",\"params\":{}",
+            ",\"params\":{\"name\":\"a\",\"arguments\":[]}",
+        ] {
+            let line =
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\"{params}}}");
+            let fault = fault(line.as_bytes()).unwrap();
+            assert_eq!(
+                (&fault["id"], &fault["error"]["code"]),
+                (&json!(4), &json!(INVALID_PARAMS))
+            );
+        }
+        let good =
+            "{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":\"a\"}}";
+        assert_eq!(fault(good.as_bytes()), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod run_in_sandbox;
 mod sandbox;
 mod untrusted;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub struct Description {
     /// Its name for people.
     pub title: &'static str,
     /// What it does, and when it is useful.
-    pub text: &'static str,
+    pub text: Cow<'static, str>,
     /// The JSON schema of its arguments, an object.
     pub input: Map<String, Value>,
     /// The JSON schema of [`ToolResult::structured`], an object.

@@ -126,7 +126,7 @@ impl Tool for PlaygroundLink {
         Description {
             name: "playground_link",
             title: "Create a link that opens a snippet in the playground",
-            text: "Creates a link that contains a Directive snippet and opens it in the playground. Show it to a user who wants to read, change or run the snippet.",
+            text: "Creates a link that contains a Directive snippet and opens it in the playground. Show it to a user who wants to read, change or run the snippet.".into(),
             input: input_schema(),
             output: output_schema(),
             effects: Effects::READ_ONLY,

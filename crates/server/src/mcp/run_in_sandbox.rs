@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stockade_core::Problem;
-use stockade_snippet::{Input, InvalidInput, Payload, Transcript};
+use stockade_snippet::{ErrorCode, Input, InvalidInput, Payload, Phase, Transcript, UsedLibrary};
 
 use super::{Call, Description, Effects, Interrupt, Tool, ToolResult, object, playground};
 
@@ -18,7 +18,17 @@ const MAX_PATH: usize = 120;
 /// The allowed timeouts of a snippet, in milliseconds.
 const TIMEOUTS_MS: std::ops::RangeInclusive<u64> = 100..=10_000;
 
-const TEXT: &str = "Runs a TypeScript snippet in a sandbox and returns its result: console lines, the facts of its systems after settle(), the values of their derivations, and errors. Call it after generating or changing Directive code, to see how the code behaves. Pass `source` for one file, or `files` with a `src/main.ts`. Imports are `@directive-run/*` and relative `./x.js`; there are no files, no processes and no timers.";
+const TEXT: &str = "Runs a TypeScript snippet in a sandbox and returns its result: console lines, the facts of its systems after settle(), the values of their derivations, and errors with their code. Call it after generating or changing Directive code, to see how the code behaves. Pass `source` for one file, or `files` with a `src/main.ts`. There are no files and no processes, and a snippet cannot use setTimeout, fetch or eval itself. ";
+
+/// The text about what snippets may import.
+fn text(packages: &[String], is_open: bool) -> String {
+    let named: String = packages.iter().map(|package| format!(", `{package}`")).collect();
+    let network = match is_open {
+        true => " Packages may send requests to hosts outside.",
+        false => "",
+    };
+    format!("{TEXT}Imports are `@directive-run/*`{named} and relative `./x.js`.{network}")
+}
 
 /// A runner of snippets.
 #[async_trait]
@@ -28,6 +38,16 @@ pub trait Snippets: Send + Sync {
     /// # Errors
     /// If snippets cannot be run here.
     async fn run(&self, input: Input) -> Result<Transcript, Problem>;
+
+    /// The packages that snippets may import besides those of Directive.
+    fn packages(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether packages may send requests to other hosts.
+    fn is_open(&self) -> bool {
+        false
+    }
 }
 
 #[async_trait]
@@ -35,11 +55,36 @@ impl<S: Snippets + ?Sized> Snippets for Arc<S> {
     async fn run(&self, input: Input) -> Result<Transcript, Problem> {
         (**self).run(input).await
     }
+
+    fn packages(&self) -> Vec<String> {
+        (**self).packages()
+    }
+
+    fn is_open(&self) -> bool {
+        (**self).is_open()
+    }
 }
 
 /// The tool. See the [module](self).
 #[derive(Debug)]
-pub struct RunInSandbox<S>(pub S);
+pub struct RunInSandbox<S> {
+    snippets: S,
+    text: String,
+    effects: Effects,
+}
+
+impl<S: Snippets> RunInSandbox<S> {
+    /// The tool for these snippets: its description says what they can do.
+    pub fn new(snippets: S) -> Self {
+        let is_open = snippets.is_open();
+        let text = text(&snippets.packages(), is_open);
+        let effects = match is_open {
+            true => Effects { is_open_world: true, is_destructive: true, ..Effects::ADDS },
+            false => Effects::READ_ONLY,
+        };
+        Self { snippets, text, effects }
+    }
+}
 
 #[async_trait]
 impl<S: Snippets> Tool for RunInSandbox<S> {
@@ -47,10 +92,10 @@ impl<S: Snippets> Tool for RunInSandbox<S> {
         Description {
             name: "run_in_sandbox",
             title: "Execute a Directive snippet and return its observed behavior",
-            text: TEXT,
+            text: self.text.clone().into(),
             input: input_schema(),
             output: output_schema(),
-            effects: Effects::READ_ONLY,
+            effects: self.effects,
             is_long: false,
         }
     }
@@ -61,7 +106,7 @@ impl<S: Snippets> Tool for RunInSandbox<S> {
             Err(Refusal { code, message }) => return Ok(failed(code, &message)),
         };
         let link = playground::link(input.source.as_deref(), input.files.as_deref());
-        Ok(match self.0.run(input).await {
+        Ok(match self.snippets.run(input).await {
             Ok(transcript) => success(&transcript, link),
             Err(problem) => failed("runtime-error", &problem.message),
         })
@@ -137,6 +182,10 @@ struct ToolOutput<'t> {
     errors: &'t [String],
     duration_ms: u64,
     timed_out: bool,
+    phase: Phase,
+    error_code: Option<ErrorCode>,
+    warnings: &'t [String],
+    libraries: &'t [UsedLibrary],
     playground_url: Option<&'t str>,
 }
 
@@ -148,6 +197,10 @@ fn success(transcript: &Transcript, link: Option<String>) -> ToolResult {
         errors: &transcript.errors,
         duration_ms: transcript.duration_ms,
         timed_out: transcript.timed_out,
+        phase: transcript.phase,
+        error_code: transcript.error_code,
+        warnings: &transcript.warnings,
+        libraries: &transcript.libraries,
         playground_url: link.as_deref(),
     };
     // Serializing texts, numbers and maps of them cannot fail.

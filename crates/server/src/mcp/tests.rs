@@ -58,7 +58,7 @@ impl Client {
     fn silent(here: FakeSnippets) -> Self {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
-        let tools = Tools::default().with(RunInSandbox(here)).with(PlaygroundLink);
+        let tools = Tools::default().with(RunInSandbox::new(here)).with(PlaygroundLink);
         let offer = Offer {
             tools,
             resources: None,

@@ -96,6 +96,9 @@ pub(crate) async fn send(
 
 /// Fails for a request that cannot be sent.
 pub(super) fn check(request: &HttpRequest) -> Result<()> {
+    if request.port == 0 {
+        return Err(invalid("the port of a request must be from 1 to 65535"));
+    }
     if !request.path.starts_with('/') {
         return Err(invalid("the path of a request must start with `/`"));
     }

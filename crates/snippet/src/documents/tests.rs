@@ -13,7 +13,7 @@ fn blocks_of_the_languages_are_examples_wherever_they_stand() {
                     \n```sh\nno\n```\n\n    ```ts\n    indented code\n    ```\n\n\
                     1. item\n\n   ````js\n   three\n     deeper\n   ````\n\n> ```tsx\n> four\n> ```\n\
                     \n<!--\n```ts\ncommented out\n```\n-->\n\n```\nno\n```\n```tsconfig\nno\n```\n";
-    let found = examples(document);
+    let found = examples(document, Syntax::Markdown);
     let lines: Vec<_> = found.iter().map(|example| example.line).collect();
     assert_eq!(lines, [6, 10, 24, 29]);
     assert_eq!(files(&found[0]), [("src/main.ts".to_owned(), "one\n".to_owned())]);
@@ -27,7 +27,8 @@ fn blocks_of_the_languages_are_examples_wherever_they_stand() {
 fn marked_blocks_are_left_out() {
     let document = "```ts skip\na\n```\n\n<!-- stockade: skip -->\n\n```ts\nb\n```\n\n```ts\nc\n```\n\n\
                     <!-- stockade: skip -->\nText between.\n\n```ts\nd\n```\n";
-    let skipped: Vec<_> = examples(document).iter().map(|example| example.skipped).collect();
+    let skipped: Vec<_> =
+        examples(document, Syntax::Markdown).iter().map(|example| example.skipped).collect();
     assert_eq!(skipped, [true, true, false, false]);
 }
 
@@ -36,7 +37,7 @@ fn named_blocks_are_files_of_one_example() {
     let document = "```ts file=src/counter.ts\na\n```\n\n```ts\nalone\n```\n\n\
                     ```ts file=\"src/main.ts\"\nb\n```\n\n```ts file=src/main.ts\nagain\n```\n\n\
                     ```ts file=src/x.ts skip\nleft out\n```\n";
-    let found = examples(document);
+    let found = examples(document, Syntax::Markdown);
     let names = |example: &Example| -> Vec<String> {
         files(example).into_iter().map(|(path, _)| path).collect()
     };
@@ -51,7 +52,7 @@ fn named_blocks_are_files_of_one_example() {
 fn places_are_those_of_the_document() {
     let document = "# T\r\n\r\n- item\r\n\r\n  ```ts\r\n  const é = 1;\r\n\r\n    boom();\r\n  ```\r\n\
                     \r\n> ```ts file=src/a.ts\r\n> first();\r\n> second();\r\n> ```\r\n";
-    let found = examples(document);
+    let found = examples(document, Syntax::Markdown);
     let placed = |at: usize, text: &str| found[at].relocate(text, "docs/a.md", document);
     assert_eq!(placed(0, "x\n    at f (src/main.ts:3:3)"), "x\n    at f (docs/a.md:8:5)");
     assert_eq!(placed(0, "src/main.ts:1:7 — é"), "docs/a.md:6:9 — é");
@@ -60,4 +61,18 @@ fn places_are_those_of_the_document() {
         assert_eq!(placed(0, same), same);
     }
     assert_eq!(placed(1, "src/a.ts:2:1: no"), "docs/a.md:13:3: no");
+}
+
+#[test]
+fn a_fence_in_an_element_of_mdx_is_found() {
+    let document = "# T\n\n<CodeGroup>\n```ts\none();\n```\n</CodeGroup>\n\n<Tab>\n    ```js title=\"a\"\n    two();\n      three();\n    ```\n</Tab>\n\n{/* stockade: skip */}\n```ts\nfour();\n```\n";
+    let found = examples(document, Syntax::Mdx);
+    let lines: Vec<_> = found.iter().map(|example| (example.line, example.skipped)).collect();
+    assert_eq!(lines, [(4, false), (10, false), (17, true)]);
+    let input = found[1].input(None);
+    assert_eq!(input.files.unwrap()[0].source, "two();\n  three();\n");
+    let text = found[1].relocate("src/example.js:2:3", "a.mdx", document);
+    assert_eq!(text, "a.mdx:12:7");
+    assert_eq!(Syntax::of("a/b.MDX"), Syntax::Mdx);
+    assert_eq!(Syntax::of("a.mdx.md"), Syntax::Markdown);
 }

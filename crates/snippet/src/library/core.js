@@ -2,14 +2,53 @@
 // public description: modules with facts, events, derivations, effects, constraints and resolvers.
 import { register } from "stockade:systems";
 
-// Only the compiler uses a schema: every chain of refinements evaluates to the same object.
-const refinement = new Proxy(() => refinement, {
-  get: (target, key) => (typeof key === "symbol" || key === "then" ? undefined : refinement),
-  apply: () => refinement,
+// The check of a type; the chain of its refinements keeps it.
+const CHECK = Symbol("check");
+const isMap = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const checkOf = (type) => type?.[CHECK] ?? (() => true);
+const typed = (check) =>
+  new Proxy(() => typed(check), {
+    get: (target, key) => {
+      if (key === CHECK) return check;
+      if (key === "nullable") return () => typed((value) => value === null || check(value));
+      if (key === "optional") return () => typed((value) => value === undefined || check(value));
+      return typeof key === "symbol" || key === "then" ? undefined : typed(check);
+    },
+    apply: () => typed(check),
+  });
+const TYPES = {
+  string: () => typed((value) => typeof value === "string"),
+  number: () => typed((value) => typeof value === "number"),
+  boolean: () => typed((value) => typeof value === "boolean"),
+  bigint: () => typed((value) => typeof value === "bigint"),
+  date: () => typed((value) => value instanceof Date),
+  array: (item) => typed((value) => Array.isArray(value) && value.every((one) => checkOf(item)(one))),
+  tuple: (...items) => typed((value) => Array.isArray(value) && value.length === items.length && items.every((item, at) => checkOf(item)(value[at]))),
+  object: (shape) => typed((value) => isMap(value) && Object.entries(isMap(shape) ? shape : {}).every(([key, type]) => checkOf(type)(value[key]))),
+  record: (type) => typed((value) => isMap(value) && Object.values(value).every((one) => checkOf(type)(one))),
+  enum: (...values) => typed((value) => values.flat().includes(value)),
+  literal: (expected) => typed((value) => Object.is(value, expected)),
+  union: (...types) => typed((value) => types.flat().some((type) => checkOf(type)(value))),
+  nullable: (type) => typed((value) => value === null || checkOf(type)(value)),
+  optional: (type) => typed((value) => value === undefined || checkOf(type)(value)),
+  any: () => typed(() => true),
+};
+export const t = new Proxy(TYPES, {
+  get: (types, key) => (Object.hasOwn(types, key) ? types[key] : typeof key === "symbol" || key === "then" ? undefined : () => typed(() => true)),
 });
-export const t = refinement;
 
-export const createModule = (id, definition) => ({ ...definition, id });
+// What the installed package has and this implementation does not is refused by its name.
+const refuse = (what) => {
+  throw new Error(`${what} is not in the core library that is built in: install @directive-run/core, and pass its directory with --libraries`);
+};
+
+// What a module may define.
+const DEFINITION = ["schema", "init", "derive", "derivations", "events", "effects", "constraints", "resolvers", "id", "meta", "name"];
+export const createModule = (id, definition) => {
+  const other = Object.keys(definition).find((key) => !DEFINITION.includes(key));
+  if (other !== undefined) refuse(`\`${other}\` of a module`);
+  return { ...definition, derive: definition.derive ?? definition.derivations, id };
+};
 export const createModuleFactory = (definition) => (id) => createModule(id, definition);
 
 // How often the constraints of a system may be evaluated before the system is stopped.
@@ -32,7 +71,11 @@ class Unit {
     this.name = name;
     this.definition = definition;
     const { values } = this;
+    const types = definition.schema?.facts ?? {};
+    const isChecked = Object.keys(types).length > 0;
     const set = (key, value) => {
+      if (isChecked && !Object.hasOwn(types, key)) throw new TypeError(`there is no fact "${String(key)}" in the schema of the module "${name}"`);
+      if (isChecked && !checkOf(types[key])(value)) throw new TypeError(`the fact "${String(key)}" of the module "${name}" is not of the type in its schema`);
       if (values.has(key) && Object.is(values.get(key), value)) return;
       const before = values.get(key);
       values.set(key, value);
@@ -50,6 +93,7 @@ class Unit {
       get: (target, key) => {
         if (key === "$store") return store;
         if (key === "$snapshot") return store.toObject;
+        this.reads?.add(key);
         return values.get(key);
       },
       set: (target, key, value) => {
@@ -103,6 +147,8 @@ class System {
   #idle = [];
   #watchers = new Set();
   #before = new Map();
+  // What each effect has read, and what is to be called before it runs again.
+  #effects = new Map();
   #abort = new AbortController();
 
   constructor(options) {
@@ -154,6 +200,7 @@ class System {
 
   stop() {
     this.#running = false;
+    for (const effect of this.#effects.values()) this.#cleanUp(effect);
     this.#abort.abort();
     this.#abort = new AbortController();
   }
@@ -161,6 +208,14 @@ class System {
   destroy() {
     this.stop();
     this.#watchers.clear();
+  }
+
+  get settled() {
+    return this.isSettled;
+  }
+
+  async whenReady() {
+    await this.settle();
   }
 
   async settle(limit = 60_000) {
@@ -217,7 +272,10 @@ class System {
     return new Proxy({}, {
       get: (target, name) => (payload = {}) => {
         const handler = unit.definition.events?.[name];
-        if (typeof handler !== "function") throw new Error(`there is no event "${String(name)}"`);
+        if (typeof handler !== "function") {
+          console.warn(`[Directive] there is no event "${String(name)}"`);
+          return;
+        }
         handler(unit.facts, payload);
       },
       has: (target, name) => name in (unit.definition.events ?? {}),
@@ -259,13 +317,15 @@ class System {
   // Runs effects, and notifies watchers whose values have changed.
   #tell() {
     for (const unit of this.#units) {
-      const before = this.#before.get(unit) ?? {};
+      const before = this.#before.get(unit) ?? null;
       const now = Object.fromEntries(unit.values);
       this.#before.set(unit, now);
       for (const effect of Object.values(unit.definition.effects ?? {})) {
-        const changed = (key) => !Object.is(now[key], before[key]);
-        const keys = effect.deps ?? Object.keys({ ...before, ...now });
-        if (keys.some(changed)) effect.run(unit.facts, before);
+        const known = this.#effects.get(effect);
+        const changed = (key) => !Object.is(now[key], before?.[key]);
+        // An effect without dependencies depends on what it has read.
+        const keys = effect.deps ?? known?.reads ?? [];
+        if (known === undefined || [...keys].some(changed)) this.#affect(unit, effect, before);
       }
     }
     for (const { values, listener } of [...this.#watchers]) {
@@ -277,6 +337,28 @@ class System {
         listener(now, before);
       }
     }
+  }
+
+  // Runs an effect, and keeps what it gives to clean up.
+  #affect(unit, effect, before) {
+    const known = this.#effects.get(effect) ?? {};
+    this.#cleanUp(known);
+    const reads = new Set();
+    unit.reads = reads;
+    try {
+      const given = effect.run(unit.facts, before);
+      known.cleanUp = typeof given === "function" ? given : undefined;
+    } finally {
+      unit.reads = undefined;
+      known.reads = reads;
+      this.#effects.set(effect, known);
+    }
+  }
+
+  #cleanUp(known) {
+    const { cleanUp } = known;
+    known.cleanUp = undefined;
+    cleanUp?.();
   }
 
   // Starts a resolver for each active requirement that has no running resolver.
@@ -321,7 +403,9 @@ class System {
     const { signal } = this.#abort;
     for (let attempt = 1; ; attempt += 1) {
       try {
-        await resolver.resolve(requirement, { facts: unit.facts, derive: unit.derive, signal });
+        const snapshot = Object.freeze(Object.fromEntries(unit.values));
+        const requeue = () => this.#answered.delete(`${unit.name} ${JSON.stringify(requirement)}`);
+        await resolver.resolve(requirement, { facts: unit.facts, derive: unit.derive, signal, snapshot, requeue });
         return;
       } catch (error) {
         if (attempt >= attempts || signal.aborted) {
@@ -335,7 +419,16 @@ class System {
   }
 }
 
+for (const name of ["history", "explain", "inspect", "observe", "trace", "restore", "hydrate", "registerModule", "constraints", "effects", "debug"]) {
+  Object.defineProperty(System.prototype, name, { get: () => refuse(`system.${name}`), configurable: true });
+}
+
+// The options of a system.
+const OPTIONS = ["module", "modules", "initialFacts", "name"];
 export const createSystem = (options) => {
   if (!options?.module && !options?.modules) throw new Error("createSystem requires a module");
+  const isNothing = (value) => value === undefined || value === false || (Array.isArray(value) && value.length === 0);
+  const other = Object.keys(options).find((key) => !OPTIONS.includes(key) && !isNothing(options[key]));
+  if (other !== undefined) refuse(`the option \`${other}\` of createSystem()`);
   return new System(options);
 };

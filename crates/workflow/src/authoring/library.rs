@@ -28,9 +28,16 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// The modules of the library, by name, each before the modules that import it.
-const MODULES: [(&str, &str); 12] = [
+const MODULES: [(&str, &str); 19] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
+    ("stockade:answers", include_str!("library/answers.js")),
+    ("stockade:components", include_str!("library/components.js")),
+    ("stockade:helpers", include_str!("library/helpers.js")),
+    ("stockade:position", include_str!("library/position.js")),
+    ("stockade:prompts", include_str!("library/prompts.js")),
+    ("stockade:schemas", include_str!("library/schemas.js")),
+    ("stockade:values", include_str!("library/values.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
@@ -75,6 +82,31 @@ pub(super) fn built_in(specifier: &str) -> Option<&'static str> {
     if is_ours && part == "child" {
         return Some(CHILD);
     }
-    let is_part = matches!(part, "" | "jsx-runtime" | "jsx-dev-runtime" | "sandbox");
-    (is_ours && is_part).then_some(SMITHERS)
+    (is_ours && PARTS.contains(&part)).then_some(SMITHERS)
+}
+
+/// The parts of the built-in module that have names of their own; they all have the same exports.
+const PARTS: [&str; 8] = [
+    "",
+    "jsx-runtime",
+    "jsx-dev-runtime",
+    "sandbox",
+    "tools",
+    "scorers",
+    "components",
+    "mdx-plugin",
+];
+
+/// Why a part of the built-in module does not exist; `None` for another specifier.
+pub(super) fn missing_part(specifier: &str) -> Option<String> {
+    let (name, part) = specifier.split_once('/')?;
+    if !NAMES.contains(&name) {
+        return None;
+    }
+    let known: Vec<String> =
+        PARTS.iter().skip(1).map(|part| format!("\"{name}/{part}\"")).collect();
+    Some(format!(
+        "\"{specifier}\" is not a part of Stockade: \"{part}\" needs an engine on Node.js, which is planned; there are \"{name}\", {}",
+        known.join(", ")
+    ))
 }

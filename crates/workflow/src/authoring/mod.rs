@@ -5,6 +5,7 @@
 //! side), `wire` (the messages), `serve` (the process's side), `library` (what files import).
 
 mod answers;
+mod documents;
 mod error;
 mod library;
 mod modules;
@@ -21,7 +22,7 @@ pub use realm::{Console, Realm};
 pub use sources::Sources;
 
 pub(crate) use answers::{ModuleLocation, OpenAnswer, OriginAnswer, RenderAnswer};
-pub(crate) use modules::Program;
+pub(crate) use modules::{Program, project_of};
 pub(crate) use portable::{WorkflowOrigin, pack};
 pub(crate) use sources::Modules;
 pub(crate) use wire::{ChildRequest, Message};

@@ -88,14 +88,13 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// The files that a workflow can import: those of its project, which is the nearest directory above
-    /// that has a `.git` or a `package.json`, or else those of its own directory.
+    /// that has a `.git` or a `package.json`, or else those of its own directory. A pack in `.smithers` is
+    /// a part of the project around it.
     fn for_entry(file: &Path) -> Result<(Self, SourceFile), String> {
         let path = fs::canonicalize(file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
-        let is_project =
-            |folder: &&Path| folder.join(".git").exists() || folder.join("package.json").exists();
-        let root = folder.ancestors().find(is_project).unwrap_or(folder).to_owned();
+        let root = project_of(folder).to_owned();
         let name =
             relative(&root, &path).ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
         let mut disk = Self {
@@ -150,7 +149,11 @@ impl Disk {
         let packages = self.packages.as_mut().ok_or("there are no packages")?;
         let found = packages
             .import(importer, specifier)
-            .map_err(|error| format!("cannot find the package \"{specifier}\": {error}"))?;
+            .map_err(|error| {
+                format!(
+                    "cannot import the package \"{specifier}\": {error}. Packages that need Node.js need an engine on Node.js, which is planned"
+                )
+            })?;
         Ok(SourceFile { path: format!("{PACKAGES}{}", found.path), source: found.source })
     }
 
@@ -194,6 +197,17 @@ impl Modules for Disk {
     }
 }
 
+/// The project of a directory: the nearest one above it that has a `.git` or a `package.json`, or else the
+/// directory itself. A pack in `.smithers` is a part of the project around it.
+pub(crate) fn project_of(folder: &Path) -> &Path {
+    let pack =
+        folder.ancestors().find(|above| above.file_name().is_some_and(|name| name == ".smithers"));
+    let outside = pack.and_then(Path::parent).unwrap_or(folder);
+    let is_project =
+        |folder: &&Path| folder.join(".git").exists() || folder.join("package.json").exists();
+    outside.ancestors().find(is_project).unwrap_or(outside)
+}
+
 /// The error for an import of a module of Node.js or Bun; `None` for other specifiers.
 fn host_module_error(specifier: &str) -> Option<String> {
     let is_host = specifier.starts_with("node:")
@@ -201,7 +215,7 @@ fn host_module_error(specifier: &str) -> Option<String> {
         || HOST.contains(&specifier.split('/').next().unwrap_or_default());
     is_host.then(|| {
         format!(
-            "\"{specifier}\" is not available: a workflow file has no access to files, programs or the network of the host; use a command instead, as agent={{{{ command: … }}}} or <Sandbox command=…>"
+            "\"{specifier}\" is not available: a workflow file has no access to files, programs or the network of the host; use a command instead, as agent={{{{ command: … }}}} or <Sandbox command=…>. An engine on Node.js is planned"
         )
     })
 }
@@ -240,6 +254,13 @@ mod tests {
         assert!(found("../link").unwrap_err().contains("leads outside of"));
         assert!(found("./gone").unwrap_err().contains("tried flows/gone, flows/gone.ts"));
         assert!(found("left-pad").unwrap_err().contains("the package \"left-pad\""));
+        write("p/.smithers/package.json", "{}");
+        write("p/.smithers/workflows/flow.tsx", "flow");
+        let pack = place.path().join("p/.smithers/workflows/flow.tsx");
+        let (mut pack, entry) = Disk::for_entry(&pack).unwrap();
+        assert_eq!(entry.path, ".smithers/workflows/flow.tsx");
+        let imported = pack.import(".smithers/workflows/flow.tsx", "../../lib/a");
+        assert_eq!(imported.unwrap().path, "lib/a.ts");
         let mut sources = disk.read;
         let hash = sources.hash();
         fs::write(place.path().join("p/lib/a.ts"), "changed").unwrap();

@@ -17,6 +17,7 @@ use stockade_script::{
     Fault, Finding, Import, Inspector, LazyImport, Module, SourceFile, compile_elements, survey,
 };
 
+use super::documents;
 use super::library;
 use super::modules::PACKAGES;
 use super::wire::{FromRealm, Rejection, ToRealm};
@@ -210,6 +211,9 @@ fn resolve(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Resolu
     if let Some(ours) = library::built_in(specifier) {
         return Ok(Resolution::BuiltIn(ours));
     }
+    if let Some(why) = library::missing_part(specifier) {
+        return Ok(Resolution::Missing(why));
+    }
     let (importer, specifier) = (module.path.clone(), specifier.to_owned());
     send(&FromRealm::Import { importer, specifier });
     match lines.next() {
@@ -220,8 +224,23 @@ fn resolve(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Resolu
 }
 
 fn compile_file(file: &SourceFile) -> Result<Module, Vec<Fault>> {
-    if file.path.ends_with(".json") {
-        return match serde_json::from_str::<Value>(&file.source) {
+    if [".txt", ".sql"].iter().any(|ending| file.path.ends_with(ending)) {
+        let code = format!("export default {};", Value::from(file.source.as_str()));
+        return Ok(Module::plain(&file.path, code));
+    }
+    if documents::is_document(&file.path) {
+        let made = documents::module(file)?;
+        let named = |fault: Fault| Fault { path: file.path.clone(), ..fault };
+        let compiled = compile_elements(&made, library::NAMES[1], &mut AcceptAll);
+        let mut module =
+            compiled.map_err(|faults| faults.into_iter().map(named).collect::<Vec<_>>())?;
+        // The positions of its elements are those of the document.
+        module.code = module.code.replace(&made.path, &file.path);
+        module.path.clone_from(&file.path);
+        return Ok(module);
+    }
+    if file.path.ends_with(".json") || file.path.ends_with(".jsonc") {
+        return match serde_json::from_str::<Value>(&without_comments(&file.source)) {
             Ok(value) => Ok(Module::plain(&file.path, format!("export default {value};"))),
             Err(error) => {
                 let (line, column) = (error.line(), error.column());
@@ -252,6 +271,51 @@ fn compile_file(file: &SourceFile) -> Result<Module, Vec<Fault>> {
     };
     let faults: Vec<Fault> = made.map(fault).collect();
     if faults.is_empty() { Ok(module) } else { Err(faults) }
+}
+
+/// JSON without comments and without commas before closing brackets; each is replaced by spaces, so that
+/// positions stay.
+fn without_comments(source: &str) -> String {
+    let mut text: Vec<char> = source.chars().collect();
+    let mut at = 0;
+    let mut comma = None;
+    while let Some(&character) = text.get(at) {
+        let next = text.get(at + 1).copied();
+        match (character, next) {
+            ('"', _) => {
+                comma = None;
+                at += 1;
+                while text.get(at).is_some_and(|&character| character != '"') {
+                    at += if text.get(at) == Some(&'\\') { 2 } else { 1 };
+                }
+            }
+            ('/', Some('/')) => {
+                while text.get(at).is_some_and(|&character| character != '\n') {
+                    text[at] = ' ';
+                    at += 1;
+                }
+            }
+            ('/', Some('*')) => {
+                let end =
+                    (at + 2..text.len()).find(|&end| text[end - 1..].starts_with(&['*', '/']));
+                for character in &mut text[at..=end.unwrap_or(source.chars().count() - 1)] {
+                    if *character != '\n' {
+                        *character = ' ';
+                    }
+                }
+            }
+            (',', _) => comma = Some(at),
+            ('}' | ']', _) => {
+                if let Some(comma) = comma.take() {
+                    text[comma] = ' ';
+                }
+            }
+            (other, _) if !other.is_whitespace() => comma = None,
+            _ => {}
+        }
+        at += 1;
+    }
+    text.into_iter().collect()
 }
 
 /// Finds an import of a name that a file of the project, or the library, does not export.

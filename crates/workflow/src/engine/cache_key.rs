@@ -20,6 +20,8 @@ pub(crate) struct KeyContext<'a> {
     pub(crate) environment: &'a str,
     /// The agent of the task, if it is a command.
     pub(crate) command: Option<AgentCommand>,
+    /// The state of the project, for tasks that see it.
+    pub(crate) project: Option<&'a str>,
     /// The input of the run, and its outputs so far.
     pub(crate) journal: &'a Journal,
 }
@@ -33,8 +35,12 @@ impl KeyContext<'_> {
             Scope::Global => json!(["global"]),
         };
         let schema = task.output.as_ref().and_then(|output| output.schema.as_ref());
-        let question =
+        let mut question =
             json!([scope, self.work(task), schema, cache.name, self.inputs(task, &cache.depends)?]);
+        if let Some(parts) = question.as_array_mut().filter(|_| !task.fallbacks.is_empty()) {
+            // Values of variables are not printed.
+            parts.push(format!("{:?}", task.fallbacks).into());
+        }
         Ok(blake3::hash(question.to_string().as_bytes()).to_hex().to_string())
     }
 
@@ -70,7 +76,7 @@ impl KeyContext<'_> {
             Depends::Everything
                 if matches!(&task.work, Work::Command { prompt: Prompt::Text(_), .. }) =>
             {
-                Ok(Json::Null)
+                Ok(json!(self.project))
             }
             Depends::Unknown(why) => Err(why.clone()),
             Depends::Only(value) => Ok(json!([value, self.named(&task.work)])),
@@ -79,7 +85,11 @@ impl KeyContext<'_> {
                 let mut rows: Vec<String> = rows.iter().map(Json::to_string).collect();
                 // Tasks that run in parallel finish in any order.
                 rows.sort_unstable();
-                Ok(json!([input, self.environment, iterations, rows]))
+                let project = self.project.filter(|_| sees_project(&task.work));
+                Ok(match project {
+                    Some(project) => json!([input, self.environment, iterations, rows, project]),
+                    None => json!([input, self.environment, iterations, rows]),
+                })
             }
         }
     }
@@ -87,12 +97,17 @@ impl KeyContext<'_> {
     /// The inputs of a function.
     fn named(&self, work: &Work) -> Json {
         let names = work.inputs().into_iter().flatten();
-        let last = |node: &str| {
-            let mut rows = self.journal.rows.iter().rev();
-            rows.find(|row| row["node"] == node).map(|row| &row["value"])
+        let last = |node: &String| {
+            let rows: Vec<&Json> = self.journal.rows_of(node).collect();
+            rows.last().map(|row| row["value"].clone())
         };
         names.map(|(name, node)| json!([name, last(node)])).collect()
     }
+}
+
+/// Whether a work can see the files of the project.
+pub(crate) const fn sees_project(work: &Work) -> bool {
+    matches!(work, Work::Command { .. } | Work::Sandbox(_))
 }
 
 #[cfg(test)]
@@ -115,6 +130,7 @@ mod tests {
             program: "p",
             environment: "{}",
             command: None,
+            project: None,
             journal: &journal,
         };
         let (task, cache) = (compute("t"), Cache::default());
@@ -167,8 +183,15 @@ mod tests {
             journal.rows.push(json!({"table": "t", "node": node, "iteration": 0, "value": value}));
             let workflow = ("f", "w");
             let (program, environment, command) = ("p", "{}", None);
-            let context =
-                KeyContext { run: "r", workflow, program, environment, command, journal: &journal };
+            let context = KeyContext {
+                run: "r",
+                workflow,
+                program,
+                environment,
+                command,
+                project: None,
+                journal: &journal,
+            };
             context.key(&task, &by).unwrap()
         };
         assert_eq!(key("other", 1), key("other", 2));

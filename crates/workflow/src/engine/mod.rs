@@ -4,6 +4,7 @@
 //! durable workflow), `execution` (the execution of a run), `user_code` (the code of the user). The
 //! stored state of runs is in [`store`](crate::store).
 
+mod accept;
 mod cache_key;
 mod clock;
 mod commands;
@@ -15,6 +16,7 @@ mod options;
 mod prepare;
 mod problem;
 mod program;
+mod project_state;
 mod provider_cleanups;
 mod redaction;
 mod run;

@@ -108,10 +108,7 @@ fn waits_of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
 fn wait_of_task(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
     let (node, iteration, due_ms) =
         (task.id.clone(), task.iteration, task.wake_at.map(Time::as_ms));
-    let text = |name: &str| {
-        let text = event?[name].as_str()?;
-        Some(text.chars().take(MAX_CHARACTERS).collect::<String>())
-    };
+    let text = |name: &str| event?[name].as_str().map(shortened);
     let label =
         Some(task.label.chars().take(MAX_CHARACTERS).collect()).filter(|label| *label != node);
     match task.status {
@@ -130,11 +127,18 @@ fn wait_of_task(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait)
             (None, Wait::Timer { node, iteration, due_ms: due_ms.unwrap_or_default() })
         }
         _ => {
-            let (title, summary) = (text("title"), text("summary"));
+            let title = text("title");
+            // The last decision was not applied.
+            let failed = || event?["error"]["message"].as_str().map(shortened);
+            let summary = text("summary").or_else(failed);
             let name = Some(node.clone());
             (name, Wait::Approval { node, iteration, label, title, summary, due_ms })
         }
     }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_CHARACTERS).collect()
 }
 
 /// The unfinished children of a run, each with its address.

@@ -11,7 +11,7 @@ use super::commands;
 use super::options::Options;
 use super::problem::from_user_code;
 use super::redaction::Redaction;
-use super::sandbox::unsupported_attribute;
+use super::sandbox::impossible;
 use super::schemas::Schemas;
 use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
@@ -31,7 +31,6 @@ pub async fn preview(
 ) -> Result<Graph, Problem> {
     let schemas = Schemas::default();
     let (_, rendering) = load(realms, file, "preview", input, environment, &schemas).await?;
-    check_runtimes(&rendering.graph)?;
     Ok(Arc::unwrap_or_clone(rendering.graph))
 }
 
@@ -79,6 +78,7 @@ pub(super) async fn load(
     let user_code = user_code.map_err(|error| redaction.problem(from_user_code(file, error)))?;
     let rendering = check(&user_code, file, run, input, schemas).await;
     let rendering = rendering.map_err(|problem| redaction.problem(problem))?;
+    check_sandboxes(&rendering.graph, environment).map_err(|problem| redaction.problem(problem))?;
     Ok((user_code, rendering))
 }
 
@@ -122,7 +122,11 @@ pub(super) fn check_executable(graph: &Graph, options: &Options) -> Result<(), P
 
 /// Why a task cannot be executed; `None` if it can.
 pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
-    let what = match &task.work {
+    task.works().find_map(|work| inexecutable_work(task, work, options))
+}
+
+fn inexecutable_work(task: &Task, work: &Work, options: &Options) -> Option<String> {
+    let what = match work {
         Work::Command { agent, .. } => match commands::resolve(agent, options.agents.as_deref()) {
             Ok(ready) if ready.network && !options.has_network() => {
                 commands::without_network(&task.id)
@@ -141,17 +145,26 @@ pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     Some(location_prefix(task) + &what)
 }
 
-/// Rejects a graph with a sandbox that its runtime can never execute.
-fn check_runtimes(graph: &Graph) -> Result<(), Problem> {
+/// Rejects a graph with a sandbox that can never be executed.
+fn check_sandboxes(graph: &Graph, environment: &BTreeMap<String, String>) -> Result<(), Problem> {
     let tasks = graph.tasks().into_iter().filter(|task| !task.is_skipped);
     for task in tasks {
-        if let Work::Sandbox(sandbox) = &task.work
-            && let Some(reason) = unsupported_attribute(sandbox)
-        {
+        if let Some(reason) = impossible_sandbox(task, environment) {
             return Err(Problem::new(Code::InvalidInput, location_prefix(task) + &reason));
         }
     }
     Ok(())
+}
+
+/// Why a task is a sandbox that can never be executed; `None` if it can, or is none.
+pub(super) fn impossible_sandbox(
+    task: &Task,
+    environment: &BTreeMap<String, String>,
+) -> Option<String> {
+    match &task.work {
+        Work::Sandbox(sandbox) => impossible(sandbox, environment),
+        _ => None,
+    }
 }
 
 /// The location of a task, as the prefix of a message.

@@ -16,7 +16,7 @@ use stockade_core::Problem;
 use stockade_core::smithers_egress::{Contract, REDACTED};
 
 use crate::engine::task_error::TaskError;
-use crate::graph::{Graph, Sandbox, Work};
+use crate::graph::{Graph, Sandbox, Task, Work};
 use crate::sync::lock;
 
 /// Shorter values are ignored, because they occur in almost every text.
@@ -27,7 +27,7 @@ const LEAST_PART_BYTES: usize = 8;
 const LIMITS: [&str; 3] = [MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS, SECRETS];
 /// The fields of an event by which programs recognize it and find an answer to it. Only Stockade and the
 /// author of the workflow write them.
-const STRUCTURE: [&str; 19] = [
+const STRUCTURE: [&str; 20] = [
     "type",
     "runId",
     "nodeId",
@@ -46,6 +46,7 @@ const STRUCTURE: [&str; 19] = [
     "parentRunId",
     "parentSandboxId",
     "stage",
+    "stream",
     "transportMs",
 ];
 
@@ -79,8 +80,8 @@ impl Redaction {
 
     /// Adds the values of all tasks of a rendering.
     pub(crate) fn add_graph(&self, graph: &Graph) {
-        for task in graph.tasks() {
-            match &task.work {
+        for work in graph.tasks().into_iter().flat_map(Task::works) {
+            match work {
                 Work::Sandbox(sandbox) => self.add_sandbox(sandbox),
                 Work::Command { agent, .. } => {
                     self.add(agent.environment.0.values().map(String::as_str));

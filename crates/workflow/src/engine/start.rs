@@ -13,9 +13,9 @@ use super::options::Options;
 use super::prepare::{check, check_executable, load};
 use super::problem::{from_store, run_exists};
 use super::program::{self, Program};
-use super::run;
 use super::user_code::{Rendering, UserCode};
 use super::workflows::Workflows;
+use super::{run, sandbox};
 use crate::engine::clock::now_ms;
 use crate::store::runs::{self, NewRun, RunRow};
 use crate::store::{events, programs};
@@ -135,6 +135,8 @@ impl Workflows {
         };
         let statements =
             vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
+        let project = self.state.options.project_of(&file);
+        self.tidy(project).await;
         self.state.store_prepared(&id, user_code);
         let started = self.start(&caller.owner, &id, 1, statements).await;
         if started.is_err() {
@@ -142,6 +144,17 @@ impl Workflows {
         }
         started?;
         Ok(self.find_own(caller, &id).await?.run)
+    }
+
+    /// Removes old files of ended runs from a project, in the background.
+    async fn tidy(&self, project: PathBuf) {
+        let Ok(unfinished) = runs::list_unfinished(self.state.store()).await else { return };
+        let unfinished: Vec<String> = unfinished.into_iter().map(|run| run.id).collect();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = sandbox::tidy(&project, &unfinished, now_ms() / 1_000) {
+                tracing::warn!(%error, "old files of sandboxes remain");
+            }
+        });
     }
 
     /// Loads the current version of the workflow of a run; returns it and its rendering.

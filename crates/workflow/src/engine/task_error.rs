@@ -15,6 +15,8 @@ pub(crate) struct TaskError {
     pub(crate) frames: Vec<String>,
     /// Whether another attempt may succeed.
     pub(crate) is_retryable: bool,
+    /// Whether a user has decided it.
+    pub(crate) is_denied: bool,
 }
 
 /// The code of a failure that is caused by the stop of the run.
@@ -26,7 +28,13 @@ impl TaskError {
     /// A failure that would occur in another attempt too.
     pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
         let (code, message) = (code.to_owned(), message.into());
-        Self { code, message, frames: Vec::new(), is_retryable: false }
+        Self { code, message, frames: Vec::new(), is_retryable: false, is_denied: false }
+    }
+
+    /// Marks the failure as the decision of a user, which holds until the user asks for another attempt.
+    pub(crate) fn denied(mut self) -> Self {
+        self.is_denied = true;
+        self
     }
 
     /// Marks the failure as retryable: another attempt may succeed.
@@ -42,7 +50,12 @@ impl TaskError {
 
     /// The JSON form that is stored.
     pub(crate) fn to_json(&self) -> Value {
-        json!({ "code": self.code, "message": self.message, "frames": self.frames })
+        let mut error =
+            json!({ "code": self.code, "message": self.message, "frames": self.frames });
+        if self.is_denied {
+            error["denied"] = true.into();
+        }
+        error
     }
 }
 
@@ -58,7 +71,7 @@ impl From<Error> for TaskError {
                 };
                 let code = failure.code.clone().unwrap_or_else(|| "TASK_FAILED".to_owned());
                 let is_retryable = !FINAL.contains(&code.as_str());
-                Self { code, message, frames: failure.frames, is_retryable }
+                Self { frames: failure.frames, is_retryable, ..Self::new(&code, message) }
             }
             Error::Faults(faults) => {
                 let first = faults.first().and_then(|fault| fault.place.as_ref());

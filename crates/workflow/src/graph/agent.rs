@@ -15,6 +15,8 @@ pub struct Command {
     pub program: Program,
     /// The model that it uses, if its adapter can choose one.
     pub model: Option<String>,
+    /// What precedes each prompt.
+    pub system_prompt: Option<String>,
     /// Further arguments.
     pub arguments: Vec<String>,
     /// The image of its file system.

@@ -85,6 +85,9 @@ impl Task {
             cache: None,
             label: None,
             meta: Map::new(),
+            fallbacks: Vec::new(),
+            worktree: None,
+            is_async: false,
             location: None,
         }
     }
@@ -139,7 +142,7 @@ impl Task {
     /// Stores the output of the task in a table.
     #[must_use]
     pub fn into_table(mut self, table: &str, schema: Option<Value>) -> Self {
-        self.output = Some(Output { table: table.to_owned(), schema });
+        self.output = Some(Output { table: table.to_owned(), schema, parse: None });
         self
     }
 
@@ -190,6 +193,7 @@ impl Command {
             environment: Variables::default(),
             timeout: None,
             network: false,
+            system_prompt: None,
             read: Function::NONE,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::fault::{Fault, SourceLocation};
-use super::model::{Graph, Node, Order};
+use super::model::{Graph, Group, Node, Order};
 use super::nearest::nearest;
 
 /// Checks a whole workflow.
@@ -95,8 +95,8 @@ impl<'a> Waits<'a> {
                 self.tasks.insert(&task.id, point);
                 point
             }
-            Node::Group(group) if group.order == Order::Sequence => {
-                self.sequence(&group.children, after)
+            Node::Group(Group { order: Order::Sequence | Order::Boundary { .. }, children }) => {
+                self.sequence(children, after)
             }
             Node::Group(group) => {
                 let ends: Vec<_> =

@@ -26,11 +26,11 @@ pub use check::{check, unknown};
 pub use fault::{Fault, SourceLocation};
 pub use function::Function;
 pub use limits::ToolLimits;
-pub use model::{Graph, Group, Loop, Node, Order, Output, Prompt, Task, Work};
+pub use model::{Graph, Group, Loop, Node, Order, Output, Prompt, Task, Work, Worktree};
 pub use retry::{Growth, Retry};
 pub(crate) use sandbox::unknown_egress;
 pub use sandbox::{OnLimit, Sandbox, Volume};
-pub use wait::{Approval, Event, OnDeny, OnTimeout, Timer};
+pub use wait::{Answer, Approval, Event, OnDeny, OnTimeout, Timer};
 
 pub(crate) use nearest::{nearest, unknown_field};
 pub(crate) use tree::{Error, RenderUpdate, Tree};

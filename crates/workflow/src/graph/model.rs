@@ -53,6 +53,13 @@ pub enum Order {
         /// The maximum; `None` means no limit.
         limit: Option<u32>,
     },
+    /// Three nodes: work, the reaction to a failure of it, and what follows in any case.
+    Boundary {
+        /// Whether the reaction replaces a failure of the work.
+        caught: bool,
+        /// Whether the failure remains one after the reaction.
+        rethrows: bool,
+    },
 }
 
 /// Nodes that are executed repeatedly, one after another in each iteration.
@@ -101,11 +108,42 @@ pub struct Task {
     pub label: Option<String>,
     /// Any data of the workflow's author.
     pub meta: Map<String, Value>,
+    /// The agents of the attempts after the first, in order. The last one is also that of all further
+    /// attempts.
+    pub fallbacks: Vec<Work>,
+    /// The git worktree of its agent; `None` for the project itself.
+    pub worktree: Option<Worktree>,
+    /// Whether what follows it does not wait for its answer from outside.
+    pub is_async: bool,
     /// Its location in the source.
     pub location: Option<SourceLocation>,
 }
 
+/// A copy of the project in which agents work apart from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worktree {
+    /// Identifies it among those of the run.
+    pub path: String,
+    /// The branch for its changes.
+    pub branch: Option<String>,
+}
+
 impl Task {
+    /// The same task as one of its attempts executes it, from 1: with the agent of that attempt.
+    pub(crate) fn for_attempt(self: &Arc<Self>, attempt: u32) -> Arc<Self> {
+        let next = usize::try_from(attempt).unwrap_or(usize::MAX).checked_sub(2);
+        let Some(work) = next.and_then(|at| self.fallbacks.get(at).or(self.fallbacks.last()))
+        else {
+            return Arc::clone(self);
+        };
+        Arc::new(Self { work: work.clone(), ..Self::clone(self) })
+    }
+
+    /// All its works: that of the first attempt, and those of its other agents.
+    pub(crate) fn works(&self) -> impl Iterator<Item = &Work> {
+        std::iter::once(&self.work).chain(&self.fallbacks)
+    }
+
     /// Its display name.
     pub fn name(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.id)
@@ -226,9 +264,23 @@ pub struct Output {
     pub table: String,
     /// The JSON Schema of a row, if there is one.
     pub schema: Option<Value>,
+    /// The function of the author's schema that makes the row of a raw answer; `None` if the JSON
+    /// Schema decides.
+    pub parse: Option<Function>,
 }
 
 impl Graph {
+    /// Whether it reacts to failures of tasks.
+    pub(crate) fn has_boundaries(&self) -> bool {
+        let mut found = false;
+        for node in &self.body {
+            node.visit(&mut |node| {
+                found |= matches!(node, Node::Group(Group { order: Order::Boundary { .. }, .. }));
+            });
+        }
+        found
+    }
+
     /// Whether it contains loops.
     pub fn has_loops(&self) -> bool {
         let mut found = false;

@@ -69,7 +69,11 @@ fn a_task_is_what_its_attributes_say() {
     assert_eq!(task.after, ["x", "y", "z"]);
     assert_eq!(
         task.output,
-        Some(Output { table: "result".to_owned(), schema: Some(json!({"type": "object"})) })
+        Some(Output {
+            table: "result".to_owned(),
+            schema: Some(json!({"type": "object"})),
+            parse: None
+        })
     );
     assert_eq!((task.retry.limit, task.retry.growth), (None, Growth::Linear));
     assert_eq!(task.retry.pause(3), Some(Duration::from_millis(30)));

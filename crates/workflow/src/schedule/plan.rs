@@ -84,11 +84,13 @@ pub fn plan<'a>(
         running: Vec::new(),
         scope: Vec::new(),
         capacities: Vec::new(),
+        is_answered: true,
         plan: Plan::default(),
     };
     planner.find_running();
     planner.push_capacity(limit, NodeId::ROOT);
-    planner.plan.is_finished = planner.sequence(NodeId::ROOT, &graph.body, true);
+    let is_through = planner.sequence(NodeId::ROOT, &graph.body, true);
+    planner.plan.is_finished = is_through && planner.is_answered;
     planner.plan
 }
 
@@ -103,6 +105,8 @@ struct Planner<'a, 'b> {
     scope: Vec<(&'a str, u32)>,
     /// How many tasks may still start in each enclosing group that has a limit.
     capacities: Vec<u32>,
+    /// Whether no task waits for an answer that others do not wait for.
+    is_answered: bool,
     plan: Plan<'a>,
 }
 
@@ -146,6 +150,9 @@ impl<'a> Planner<'a, '_> {
                 self.reduce_capacities(rooms);
                 is_through
             }
+            Node::Group(Group { order: Order::Boundary { caught, rethrows }, children }) => {
+                self.boundary(id, children, (*caught, *rethrows), may_start)
+            }
             Node::Loop(repeated) => self.repeated(id, repeated, may_start),
         }
     }
@@ -157,7 +164,7 @@ impl<'a> Planner<'a, '_> {
         }
         let is_through = self.node(id, node, may_start);
         // In a loop, finished nodes start again.
-        if is_through && self.scope.is_empty() {
+        if is_through && self.scope.is_empty() && self.is_answered {
             self.progress.finished.insert(id);
         }
         is_through
@@ -174,10 +181,71 @@ impl<'a> Planner<'a, '_> {
             }
             leading += 1;
         }
-        if is_kept {
+        if is_kept && self.is_answered {
             self.progress.leading.insert(id, leading);
         }
         leading == nodes.len()
+    }
+
+    /// The work of a boundary, the reaction to its failure, and what follows in any case. Failures that
+    /// remain count only after that.
+    fn boundary(
+        &mut self,
+        id: NodeId,
+        nodes: &'a [Node],
+        (caught, rethrows): (bool, bool),
+        may_start: bool,
+    ) -> bool {
+        let [work, reaction, last] = nodes else { return self.sequence(id, nodes, may_start) };
+        let child = |position| self.index.child(id, position);
+        let (first, second, third) = (child(0), child(1), child(2));
+        let Some(mut failures) = self.guarded(first, work, may_start) else { return false };
+        if !failures.is_empty() && caught {
+            let Some(others) = self.guarded(second, reaction, may_start) else { return false };
+            if rethrows {
+                failures.extend(others);
+            } else {
+                failures = others;
+            }
+        }
+        let is_through = self.node(third, last, may_start);
+        if !is_through || failures.is_empty() {
+            return is_through;
+        }
+        self.plan.failed.extend(failures);
+        false
+    }
+
+    /// Plans a node whose failures do not fail the run at once; returns its failures when it has ended.
+    /// After a failure, nothing more of it starts.
+    fn guarded(&mut self, id: NodeId, node: &'a Node, may_start: bool) -> Option<Vec<Key>> {
+        let has_failed = self.has_failed(node);
+        let outer = std::mem::take(&mut self.plan.failed);
+        let is_through = self.node(id, node, may_start && !has_failed);
+        let failures = std::mem::replace(&mut self.plan.failed, outer);
+        let has_ended = if failures.is_empty() { is_through } else { !self.is_active(node) };
+        has_ended.then_some(failures)
+    }
+
+    /// The phases of the tasks below a node, in the current iterations.
+    fn phases_below(&self, node: &Node) -> Vec<(bool, Phase)> {
+        let mut found = Vec::new();
+        node.visit(&mut |node| {
+            let Node::Task(task) = node else { return };
+            let key = self.index.entry(&task.id).map(|entry| self.current(entry));
+            let phase = key.and_then(|key| self.phases.get(&key).copied());
+            found.extend(phase.map(|phase| (task.continue_on_fail, phase)));
+        });
+        found
+    }
+
+    fn has_failed(&self, node: &Node) -> bool {
+        self.phases_below(node).contains(&(false, Phase::Failed))
+    }
+
+    fn is_active(&self, node: &Node) -> bool {
+        let is_active = |phase| matches!(phase, Phase::Running | Phase::Waiting);
+        self.phases_below(node).into_iter().any(|(_, phase)| is_active(phase))
     }
 
     fn repeated(&mut self, id: NodeId, repeated: &'a Loop, may_start: bool) -> bool {
@@ -215,6 +283,10 @@ impl<'a> Planner<'a, '_> {
                     self.plan.failed.push(key);
                 }
                 task.continue_on_fail
+            }
+            Some(Phase::Waiting) if task.is_async => {
+                self.is_answered = false;
+                true
             }
             Some(Phase::Running | Phase::Waiting) => false,
             None => {

@@ -124,6 +124,11 @@ pub(crate) fn mark_used(seq: i64, by: &Key) -> Statement {
     Statement::new(sql, vec![seq.into(), by.to_string().into()]).expecting(1)
 }
 
+/// Deletes an answer that does not fit its question: another one can be given.
+pub(crate) fn remove(seq: i64) -> Statement {
+    Statement::new("DELETE FROM run_answers WHERE seq = ?1", vec![seq.into()])
+}
+
 /// Deletes the decisions that no task has used.
 pub(super) fn drop_unused_decisions(run: &str) -> Statement {
     let sql = "UPDATE run_answers SET used_by = 'nobody' \

@@ -11,7 +11,6 @@ use super::columns::{
     Result, json, optional_json, read_count, read_json, read_optional_json, read_optional_text,
     unknown_value,
 };
-use super::runs::RunOrigin;
 use crate::schedule::Key;
 
 /// A task.
@@ -102,21 +101,6 @@ pub(crate) async fn list(store: &dyn Store, run: &str) -> Result<Vec<TaskInfo>> 
 pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<HashMap<Key, TaskRow>> {
     let rows = store.query(Statement::new(TASKS, vec![run.into()])).await?;
     rows.iter().map(read).collect()
-}
-
-/// The names of the running agent attempts in a run and in its descendants.
-pub(crate) async fn agent_attempt_names(store: &dyn Store, run: &str) -> Result<Vec<String>> {
-    let sql = "SELECT run_id, node_id, iteration, attempts, generation \
-               FROM run_tasks JOIN runs ON runs.id = run_tasks.run_id \
-               WHERE run_tasks.kind = 'agent' AND run_tasks.status = 'running' \
-               AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:')";
-    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
-    let name = |row: &Row| {
-        let origin = RunOrigin { generation: row.integer(4)?, ..RunOrigin::default() };
-        let key = Key { node: row.text(1)?.to_owned(), iteration: read_count(row, 2)? };
-        Ok(origin.attempt_name(row.text(0)?, &key, read_count(row, 3)?))
-    };
-    rows.iter().map(name).collect()
 }
 
 /// Inserts or updates a task.

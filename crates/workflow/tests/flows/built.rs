@@ -306,8 +306,12 @@ async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
     assert_eq!(told("NodeRetrying").await, "it panicked: it cannot");
     assert_eq!(told("NodeFailed").await, "no more");
     let world = world.with_built(vec![failing_workflow("2", 0)]).await;
-    let resume =
-        |accept_changes| ResumeRun { id: run.id.clone(), accept_changes, secrets: BTreeMap::new() };
+    let resume = |accept_changes| ResumeRun {
+        id: run.id.clone(),
+        accept_changes,
+        retry: false,
+        secrets: BTreeMap::new(),
+    };
     let refused = world.workflows.resume_run(&world.caller, resume(false)).await.unwrap_err();
     assert_eq!(refused.code, Code::Conflict, "{refused:?}");
     world.workflows.resume_run(&world.caller, resume(true)).await.unwrap();
@@ -331,7 +335,12 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
     let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("no workflow \"waits\" is registered"), "{message}");
     let world = world.with_built(vec![waits()]).await;
-    let resume = ResumeRun { id: run.id.clone(), accept_changes: false, secrets: BTreeMap::new() };
+    let resume = ResumeRun {
+        id: run.id.clone(),
+        accept_changes: false,
+        retry: false,
+        secrets: BTreeMap::new(),
+    };
     world.workflows.resume_run(&world.caller, resume).await.unwrap();
     assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
     let world = world.with_built(vec![waits().with_version("2")]).await;

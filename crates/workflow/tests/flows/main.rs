@@ -11,5 +11,6 @@ mod invalid_files;
 mod old_database;
 mod providers;
 mod questions;
+mod surface;
 mod world;
 mod zod;

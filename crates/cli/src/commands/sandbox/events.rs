@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
             let from = i64::try_from(arguments.after).unwrap_or(i64::MAX);
             let Events { follow, json, ref kind, .. } = arguments;
             let kind = kind.as_deref();
-            let wanted = EventFilter { from, follow, console: false, kind, json };
+            let wanted = EventFilter { from, follow, console: false, kind, task: None, json };
             if print_events(&remote, id, wanted).await? {
                 return Ok(0);
             }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use stockade_api::{OperationId, OutputChunk, ReadOutput};
-use stockade_core::Code;
+use stockade_core::{Code, Problem};
 
 use super::attach;
 use super::command_name::{find_command, is_operation};
@@ -17,9 +17,15 @@ use crate::remote;
 pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
     remote::with(arguments.server_mode, async |remote| {
         let Logs { follow, json, .. } = arguments;
-        let wanted = EventFilter { from: 0, follow, console: true, kind: None, json };
+        let task = arguments.task.as_deref();
+        let wanted = EventFilter { from: 0, follow, console: true, kind: None, task, json };
         if print_events(&remote, &arguments.operation, wanted).await? {
             return Ok(0);
+        }
+        if let Some(task) = task {
+            let message = format!("there is no workflow run {}", arguments.operation);
+            let why = format!("only runs have tasks, such as {task}");
+            return Err(Problem::new(Code::NotFound, message).because(why).into());
         }
         let workflow_id = match is_operation(&arguments.operation) {
             true => OperationId(arguments.operation.clone()),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use serde::Serialize;
 use stockade_api::{RunById, SendSignal};
 
-use super::{find, value};
+use super::{effect, find, follow, value};
 use crate::args::workflow::{Approve, Decide, OneRun, Signal};
 use crate::commands::print::{notify, print};
 use crate::problem::Failure;
@@ -46,7 +46,11 @@ fn decide(
         let request = request(find(&remote, &id).await?.id, task, note);
         let words = if request.approved { "approved" } else { "denied" };
         let text = format!("{} of run {} is {words}", request.task, request.id);
-        Ok((remote.workflows.decide(&remote.idempotent(), request).await?, text))
+        let (id, task) = (request.id.clone(), request.task.clone());
+        let from = follow::next_event(&remote, &id).await?;
+        let done = remote.workflows.decide(&remote.idempotent(), request).await?;
+        effect::wait(&remote, (&id, &task), from).await?;
+        Ok((done, text))
     })?;
     print_answer(&done, &text, json)
 }
@@ -58,8 +62,14 @@ pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
     let (done, text) = remote::with(way, async |remote| {
         let id = find(&remote, &id).await?.id;
         let text = format!("signal {name} was sent to run {id}");
-        let request = SendSignal { id, name, correlation: correlation_id, payload };
-        Ok((remote.workflows.signal(&remote.idempotent(), request).await?, text))
+        let from = follow::next_event(&remote, &id).await?;
+        let waiting = effect::receiver(&remote, &id, &name).await?;
+        let request = SendSignal { id: id.clone(), name, correlation: correlation_id, payload };
+        let done = remote.workflows.signal(&remote.idempotent(), request).await?;
+        if let Some(task) = waiting {
+            effect::wait(&remote, (&id, &task), from).await?;
+        }
+        Ok((done, text))
     })?;
     print_answer(&done, &text, json)
 }

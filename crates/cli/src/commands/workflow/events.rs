@@ -7,7 +7,7 @@ use stockade_api::Follow;
 use stockade_core::Time;
 
 use super::find_exact;
-use crate::commands::print::{escaped, print_line, print_text};
+use crate::commands::print::{escaped, notify, print_line, print_text};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
@@ -21,8 +21,11 @@ pub(crate) struct EventFilter<'a> {
     pub(crate) from: i64,
     /// Whether to wait for future events, until the run has ended.
     pub(crate) follow: bool,
-    /// Whether to print only what the workflow wrote to its console, unchanged.
+    /// Whether to print only what the workflow wrote to its console, and the commands of its tasks to
+    /// their streams, unchanged.
     pub(crate) console: bool,
+    /// Print only events of this task.
+    pub(crate) task: Option<&'a str>,
     /// Print only events of this kind or type.
     pub(crate) kind: Option<&'a str>,
     /// Whether to print one JSON object per line.
@@ -60,7 +63,11 @@ pub(crate) async fn print_events(
 
 fn print(number: i64, event: &Value, wanted: EventFilter<'_>) -> Result<(), Failure> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
-    if wanted.console && text("type") != "Log" {
+    if wanted.console && !matches!(text("type"), "Log" | "TaskOutput") {
+        return Ok(());
+    }
+    let node = text("nodeId").split("@@").next().unwrap_or_default();
+    if wanted.task.is_some_and(|task| task != text("nodeId") && task != node) {
         return Ok(());
     }
     if wanted.kind.is_some_and(|kind| !is_of_kind(text("type"), kind)) {
@@ -68,6 +75,17 @@ fn print(number: i64, event: &Value, wanted: EventFilter<'_>) -> Result<(), Fail
     }
     if wanted.json {
         return print_line(event);
+    }
+    if wanted.console && text("type") == "TaskOutput" {
+        if let Some(bytes) = event["omittedBytes"].as_u64() {
+            notify(&format!("{bytes} bytes of {} of {node} were not stored", text("stream")));
+        }
+        if text("stream") == "stdout" {
+            return print_text(text("text"));
+        }
+        // If stderr has no reader, the failure cannot be reported.
+        drop(std::io::stderr().write_all(text("text").as_bytes()));
+        return Ok(());
     }
     if wanted.console {
         let line = format!("{}\n", text("message"));

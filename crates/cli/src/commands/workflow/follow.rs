@@ -1,16 +1,20 @@
 //! Follows a run: prints its events, and finally its result.
 
+use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use stockade_api::{Follow, Run, RunById, RunStatus, RunUpdate, Wait};
 
+use super::live::Live;
 use crate::commands::print::{escaped, notify, print, print_line};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
 /// How long one request may wait for its response.
 pub const WAIT_MS: u32 = 20_000;
+/// The same where the list of tasks is shown with their times.
+const LIVE_WAIT_MS: u32 = 1_000;
 /// A run that continues by itself within this time is still followed.
 const SHORT_WAIT: Duration = Duration::from_secs(30);
 
@@ -24,12 +28,32 @@ pub async fn follow_to_end(
     first_wait_ms: u32,
     is_json: bool,
 ) -> Result<(u8, i64), Failure> {
+    let live = if is_json { None } else { Live::start().map(RefCell::new) };
     let follow = async |from, wait_ms, known_status| {
-        let request = Follow { id: id.to_owned(), from, wait_ms, known_status };
+        let mut longest: u32 = wait_ms;
+        if let Some(live) = &live {
+            live.borrow_mut().draw();
+            longest = longest.min(LIVE_WAIT_MS);
+        }
+        let request = Follow { id: id.to_owned(), from, wait_ms: longest, known_status };
         Ok(remote.workflows.follow(remote.caller(), request).await?)
     };
-    let print = |event: &Value| print_event(event, is_json);
+    let mut has_bundles = false;
+    let print = |event: &Value| {
+        has_bundles |= event["type"] == "NodeBundle";
+        if let Some(live) = &live {
+            let mut live = live.borrow_mut();
+            if live.take(event) {
+                return Ok(());
+            }
+            live.clear();
+        }
+        print_event(event, is_json)
+    };
     let (run, next) = read_to_end(follow, (from, first_wait_ms), print).await?;
+    if has_bundles && !is_json && run.status.is_terminal() {
+        print_bundles(remote, &run).await?;
+    }
     Ok((print_outcome(remote, run, is_json).await?, next))
 }
 
@@ -158,6 +182,21 @@ fn print_error(run: &Run) {
     }
 }
 
+/// Reports the changes of agents that wait for a decision.
+async fn print_bundles(remote: &Remote, run: &Run) -> Result<(), Failure> {
+    let request = RunById { id: run.id.clone() };
+    let tasks = remote.workflows.inspect(remote.caller(), request).await?.tasks;
+    let mut bundles: Vec<&str> = tasks.iter().filter_map(|task| task.bundle.as_deref()).collect();
+    bundles.sort_unstable();
+    bundles.dedup();
+    for bundle in bundles {
+        notify(&format!(
+            "the changes of its agents wait for a decision: stockade diff {bundle}, stockade apply {bundle}"
+        ));
+    }
+    Ok(())
+}
+
 async fn print_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
     let request = RunById { id: run.id.clone() };
     let waits = remote.workflows.inspect(remote.caller(), request).await?.waits;
@@ -207,7 +246,6 @@ fn shell_word(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::collections::VecDeque;
 
     use super::*;

@@ -60,6 +60,12 @@ fn text(Inspection { run, tasks, sandboxes, waits, problem }: &Inspection) -> St
         };
         let (id, status) = (escaped(&task.id), task.status.as_str());
         text.push_str(&format!("  {id}{iteration}  {status} (attempt {}{times})\n", task.attempts));
+        if let Some(message) = task.error.as_ref().and_then(|error| error["message"].as_str()) {
+            text.push_str(&format!("    error: {}\n", escaped(message)));
+        }
+        if let Some(bundle) = &task.bundle {
+            text.push_str(&format!("    changes in {}\n", escaped(bundle)));
+        }
         let of_task =
             |it: &&SandboxInfo| (&it.sandbox_id, it.iteration) == (&task.id, task.iteration);
         if let Some(sandbox) = sandboxes.iter().find(of_task) {

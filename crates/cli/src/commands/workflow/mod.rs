@@ -2,10 +2,12 @@
 //! stdout, messages go to stderr.
 
 pub(super) mod answer;
+mod effect;
 pub(super) mod events;
 pub mod follow;
 pub(super) mod init;
 pub(super) mod inspect;
+mod live;
 pub(super) mod metrics;
 pub(super) mod runs;
 pub mod up;

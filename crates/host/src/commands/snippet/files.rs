@@ -41,6 +41,28 @@ pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     Ok(files)
 }
 
+/// The file that is run.
+pub(super) const ENTRY: &str = "src/main.ts";
+
+/// The name under which a single file is run: its extension decides its syntax.
+pub(super) fn entry_name(path: &str) -> &'static str {
+    match path.rsplit_once('.').map_or("", |(_, ending)| ending) {
+        "tsx" => "src/example.tsx",
+        "jsx" => "src/example.jsx",
+        "js" | "mjs" => "src/example.js",
+        _ => ENTRY,
+    }
+}
+
+/// A file with another name than that of the entry, and the entry that imports it.
+pub(super) fn with_entry(path: &str, source: String) -> Vec<SourceFile> {
+    let entry = "import \"./example.js\";\n".to_owned();
+    vec![
+        SourceFile { path: path.to_owned(), source },
+        SourceFile { path: ENTRY.to_owned(), source: entry },
+    ]
+}
+
 /// Reads files under the names that the user gave.
 pub(super) fn named_files(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     let file = |path: &PathBuf| {

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use stockade_core::{Code, Problem};
 use stockade_snippet::Runner;
-use stockade_snippet::documents::{Example, examples};
+use stockade_snippet::documents::{Example, Syntax, examples};
 use tokio::task::JoinSet;
 
 use super::example_result::ExampleResult;
@@ -32,10 +32,8 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
         let text = content(&path)?;
         let name = path.display().to_string();
         let text: Arc<str> = text.into();
-        found.extend(examples(&text).into_iter().map(|example| DocumentExample {
-            document: name.clone(),
-            text: Arc::clone(&text),
-            example,
+        found.extend(examples(&text, Syntax::of(&name)).into_iter().map(|example| {
+            DocumentExample { document: name.clone(), text: Arc::clone(&text), example }
         }));
     }
     let timeout_ms = arguments.timeout.milliseconds();

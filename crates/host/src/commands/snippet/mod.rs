@@ -29,16 +29,34 @@ pub(crate) fn run(arguments: &Snippet) -> Result<u8, Failure> {
 fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
     let mut files = files::payload(&arguments.files)?;
     let timeout_ms = arguments.timeout.milliseconds();
+    let name = match arguments.files.as_slice() {
+        [file] if file.is_file() => file.to_str().map(ToOwned::to_owned),
+        _ => None,
+    };
+    let mut inner = None;
     let input = match files.as_mut_slice() {
         [only] => {
-            let source = Some(std::mem::take(&mut only.source));
-            Input { source, files: None, timeout_ms }
+            let path = files::entry_name(&only.path);
+            inner = Some(path);
+            let source = std::mem::take(&mut only.source);
+            match path {
+                files::ENTRY => Input { source: Some(source), files: None, timeout_ms },
+                path => {
+                    let files = files::with_entry(path, source);
+                    Input { source: None, files: Some(files), timeout_ms }
+                }
+            }
         }
         _ => Input { source: None, files: Some(files), timeout_ms },
     };
     let runner = runner_for(&arguments.libraries, std::slice::from_ref(&input))?;
     let ran = wait_for(runner.run(input, std::future::pending()))?;
-    let transcript = ran.map_err(|error| no_worker(&error))?;
+    let mut transcript = ran.map_err(|error| no_worker(&error))?;
+    if let (Some(inner), Some(name)) = (inner, &name) {
+        // Editors open the file that the user named.
+        let texts = transcript.errors.iter_mut().chain(&mut transcript.logs);
+        texts.for_each(|text| *text = text.replace(inner, name));
+    }
     if arguments.json {
         print(&stockade_cli::json::text(&json!(transcript)))?;
     } else {
@@ -89,7 +107,7 @@ fn batches(files: Vec<SourceFile>) -> Vec<Vec<SourceFile>> {
 
 /// The transcript for people: the unchanged console, then the other fields.
 fn readable(transcript: &Transcript) -> String {
-    let mut lines: Vec<String> = transcript.logs.iter().map(|line| escape_controls(line)).collect();
+    let mut lines: Vec<String> = transcript.logs.iter().map(|line| indented(line)).collect();
     for (name, values) in [("facts", &transcript.facts), ("derived", &transcript.derived)] {
         if !values.is_empty() {
             let values =
@@ -98,7 +116,7 @@ fn readable(transcript: &Transcript) -> String {
         }
     }
     let told = |what: &str, texts: &[String]| -> Vec<String> {
-        texts.iter().map(|text| format!("{what}: {}", escape_controls(text))).collect()
+        texts.iter().map(|text| format!("{what}: {}", indented(text))).collect()
     };
     lines.extend(told("error", &transcript.errors));
     lines.extend(told("warning", &transcript.warnings));
@@ -110,6 +128,12 @@ fn readable(transcript: &Transcript) -> String {
     }
     lines.push(format!("{} ms", transcript.duration_ms));
     lines.join("\n")
+}
+
+/// A text of a snippet, whose lines after the first are indented: none of them can look like a line of
+/// Stockade's own.
+fn indented(text: &str) -> String {
+    escape_controls(text).replace('\n', "\n    ")
 }
 
 /// A text of a snippet without terminal control characters.

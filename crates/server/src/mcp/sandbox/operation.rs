@@ -205,7 +205,7 @@ impl<T: Operation> Tool for OnSandbox<T> {
             add_sandbox(&mut input);
         }
         let output = schema::<T::Value>();
-        Description { name, title, text, input, output, effects, is_long }
+        Description { name, title, text: text.into(), input, output, effects, is_long }
     }
 
     async fn call(

@@ -2,7 +2,8 @@
 // the program that contains the `<Sandbox>`, which is created again at the same position.
 import { Run } from "stockade:context";
 import { placedAt } from "stockade:places";
-import { given, renderingOf, workflowOf } from "stockade:render";
+import { renderingOf, workflowOf } from "stockade:render";
+import { given } from "stockade:schemas";
 import { SmithersError } from "stockade:smithers";
 
 // A workflow that a module created while it was evaluated.

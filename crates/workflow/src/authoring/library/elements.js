@@ -2,11 +2,12 @@
 // element is only stored here; its meaning is determined when a workflow is rendered.
 
 export class Element {
-  // `source` is its location in the source, as the JSX runtime receives it.
-  constructor(type, props, source) {
+  // `source` is its location in the source, as the JSX runtime receives it. `key` identifies it in a list.
+  constructor(type, props, source, key) {
     this.type = type;
     this.props = props ?? {};
     this.source = source;
+    this.key = key;
   }
 }
 
@@ -18,12 +19,13 @@ export const KIND = Symbol("kind");
 export const placeOf = (source) =>
   source && { file: source.fileName, line: source.lineNumber, column: source.columnNumber };
 
-export const jsx = (type, props, key, isStatic, source) => new Element(type, props, source);
+export const jsx = (type, props, key, isStatic, source) => new Element(type, props, source, key);
 export const jsxs = jsx;
 export const jsxDEV = jsx;
 export const createElement = (type, props, ...children) => {
   const all = children.length > 1 ? children : children[0];
-  return new Element(type, all === undefined ? props : { ...props, children: all });
+  const { key, ...rest } = props ?? {};
+  return new Element(type, all === undefined ? rest : { ...rest, children: all }, undefined, key);
 };
 
 const component = (kind) =>
@@ -43,6 +45,10 @@ export const Signal = component("signal");
 export const WaitForEvent = component("wait-for-event");
 export const Subflow = component("subflow");
 export const Sandbox = component("sandbox");
+export const HumanTask = component("human");
+export const Worktree = component("worktree");
+// Elements with what is done after a failure in them, and in any case.
+export const Boundary = component("boundary");
 
 const PREFIX = "smithers:";
 
@@ -55,4 +61,4 @@ export const kindOf = (type) => {
 };
 
 // The elements that contain others. The children of all other elements are sent with them.
-export const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
+export const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch", "worktree", "boundary"]);

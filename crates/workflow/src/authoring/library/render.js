@@ -1,86 +1,15 @@
 // Converts elements to a tree of plain values, which the host reads and checks.
 // Functions stay here; the host refers to them by their numbers.
-import { described } from "stockade:agents";
+import { agentsOf, asking, described, isFunction, unsupported } from "stockade:agents";
+import { row } from "stockade:answers";
 import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
+import { here } from "stockade:position";
+import { hasElement, text } from "stockade:prompts";
 import { idOf } from "stockade:sandbox";
-import { SmithersError, isWorkflow, isZod, tableOf, useCtx, within } from "stockade:smithers";
+import { accepted, isParsed, output, parsed } from "stockade:schemas";
+import { SmithersError, isWorkflow, useCtx, within } from "stockade:smithers";
+import { plain } from "stockade:values";
 import { Head, Differences } from "stockade:differences";
-
-// All schemas so far, by their numbers.
-const schemas = [];
-const numbers = new Map();
-const zods = [];
-
-// Adds all copies of zod that the program imports.
-export const useZods = (modules) => {
-  for (const name in modules) zods.push(modules[name]);
-};
-
-const zodOf = (target) => {
-  const schema = tableOf(target)?.schema ?? target;
-  return typeof schema?.safeParse === "function" && isZod(schema) ? schema : undefined;
-};
-
-// A zod schema converts a value itself, with defaults and refinements. Other
-// schemas leave the value unchanged, and the host validates it.
-export const parsed = (target, value, code) => {
-  const schema = zodOf(target);
-  if (schema === undefined) return value;
-  const result = schema.safeParse(value);
-  if (result.success) return result.data;
-  const told = (result.error?.issues ?? []).slice(0, 5).map((issue) => `/${issue.path.join("/")}: ${issue.message}`);
-  throw new SmithersError(code, told.join("; "));
-};
-
-// The input of a workflow, as its function receives it.
-export const given = (workflow, input) => {
-  const schema = workflow.schemas?.input;
-  return schema === undefined ? input : parsed(schema, input, "INVALID_INPUT_VALUE");
-};
-
-const jsonSchema = (schema) => {
-  if (typeof schema === "boolean" || !isZod(schema)) return schema;
-  if (typeof schema.toJSONSchema === "function") return schema.toJSONSchema({ unrepresentable: "any" });
-  const zod = zods.find((module) => typeof module.toJSONSchema === "function" || typeof module.z?.toJSONSchema === "function");
-  const convert = zod?.toJSONSchema ?? zod?.z?.toJSONSchema;
-  if (convert === undefined) {
-    throw new SmithersError("INVALID_INPUT", "this version of zod cannot convert the schema to JSON Schema: use zod 4");
-  }
-  return convert(schema, { unrepresentable: "any" });
-};
-
-export const schemaNumber = (schema) => {
-  const known = numbers.get(schema);
-  if (known !== undefined) return known;
-  schemas.push(jsonSchema(schema));
-  numbers.set(schema, schemas.length - 1);
-  return schemas.length - 1;
-};
-export const schemasFrom = (first) => schemas.slice(first);
-
-const output = (target, known) => {
-  // A misspelt name of an output is undefined.
-  if (target === undefined) return { $: "nothing", known };
-  if (typeof target === "string" || target === null) return target;
-  if (typeof target !== "object" && typeof target !== "function") return target;
-  const table = tableOf(target);
-  if (table !== undefined) return { $: "table", key: table.key, schema: schemaNumber(table.schema) };
-  return { $: "table", schema: schemaNumber(target) };
-};
-
-// A value that JSON cannot express is replaced by an object with the key `$`.
-const plain = (value) => {
-  if (typeof value === "function") return { $: "function" };
-  if (typeof value === "number" && !Number.isFinite(value)) return { $: "number", value: String(value) };
-  if (typeof value === "bigint") return { $: "number", value: String(value) };
-  if (value instanceof Date) return { $: "date", value: value.toISOString() };
-  if (value instanceof Element) return { $: "element" };
-  if (Array.isArray(value)) return value.map(plain);
-  if (typeof value === "object" && value !== null) {
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, plain(item)]));
-  }
-  return value;
-};
 
 // `by` returns what a result depends on; it may read values that do not exist yet.
 const kept = (cache) => {
@@ -90,35 +19,6 @@ const kept = (cache) => {
   } catch (error) {
     return { ...cache, by: { $: "unknown", message: String(error?.message ?? error) } };
   }
-};
-
-// The text of the content between the tags of a prompt.
-const text = (content) => {
-  if (content === undefined || content === null || typeof content === "boolean") return "";
-  if (Array.isArray(content)) return content.map(text).join("");
-  if (content instanceof Element) {
-    if (content.type === Fragment) return text(content.props.children);
-    if (typeof content.type === "function" && kindOf(content.type) === undefined) return text(content.type(content.props));
-    throw new SmithersError("INVALID_INPUT", `<${String(content.type)}> cannot be in a prompt`);
-  }
-  return typeof content === "object" ? JSON.stringify(content) : String(content);
-};
-
-const answer = (value) => {
-  const found = value?.object ?? value?.output ?? value?.text ?? value;
-  if (typeof found !== "string") return found;
-  const fenced = /```(?:json)?\s*\n([\s\S]*?)\n```/.exec(found);
-  try {
-    return JSON.parse(fenced?.[1] ?? found);
-  } catch (error) {
-    throw new SmithersError("INVALID_OUTPUT", `the agent did not return JSON: ${error.message}`);
-  }
-};
-
-const agent = (given) => {
-  if (typeof given === "function") return async (prompt, signal, heartbeat) => answer(await given({ prompt, signal, heartbeat }));
-  if (typeof given?.generate === "function") return async (prompt, signal, heartbeat) => answer(await given.generate({ prompt, signal, heartbeat }));
-  return undefined;
 };
 
 // A number for each function that is the same in all renderings, so that a number from one rendering
@@ -147,25 +47,60 @@ const kindOfValue = (value) => {
   return typeof value === "object" ? "an object" : JSON.stringify(value);
 };
 
-const hasElement = (content) => content instanceof Element || (Array.isArray(content) && content.some(hasElement));
-
 // The numbers that were assigned, by name, and the names.
 const refs = new Map();
 const names = new Map();
 
+// The value that a task's function gives, as the author's schemas make it.
+const rowOf = async ({ output: target, outputSchema }, value) => {
+  const checked = outputSchema === undefined ? value : await accepted(outputSchema, value, "INVALID_OUTPUT");
+  return accepted(target, checked, "INVALID_OUTPUT");
+};
+
+const returned = async (props, value) => {
+  try {
+    return await rowOf(props, value);
+  } catch (error) {
+    if (value !== undefined) throw error;
+    throw new SmithersError("INVALID_OUTPUT", `it returned nothing: a function with braces needs \`return\` (${error?.message})`);
+  }
+};
+
+// What a task demands of the answers of its agents, and the row of an answer that has it.
+const target = ({ output: table, outputSchema }) => outputSchema ?? table;
+const answered = ({ output: table, outputSchema }, value) => (outputSchema === undefined ? value : accepted(table, value, "INVALID_OUTPUT"));
+
+// Evaluates an output with the scorers of its task, which change nothing.
+const scored = async ({ id, scorers }, output) => {
+  for (const [name, entry] of Object.entries(scorers ?? {})) {
+    const { score } = entry?.scorer ?? entry ?? {};
+    try {
+      const result = await score({ output, outputs: output, taskId: id });
+      const value = typeof result === "object" && result !== null ? result.score : result;
+      const reason = result?.reason === undefined ? "" : ` (${result.reason})`;
+      console.log(`score ${name} of "${id}": ${value}${reason}`);
+    } catch (error) {
+      console.warn(`score ${name} of "${id}" failed: ${error?.message ?? error}`);
+    }
+  }
+  return output;
+};
+
 // The function for each role, from the attributes of its element.
 const FUNCTIONS = {
   workflow: ({ workflow }) => workflow,
-  read: ({ output: target }) => (written) => parsed(target, answer(written), "INVALID_OUTPUT"),
-  agent: ({ agent: asked, output: target }) => {
-    const call = agent(asked);
-    return async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
+  read: (props) => async (written) => scored(props, await answered(props, await row(target(props), written))),
+  agent: (props, at) => {
+    const ask = asking(agentsOf(props)[at], target(props));
+    return async (...given) => scored(props, await answered(props, await ask(...given)));
   },
-  content: ({ children, agent: asked, output: target }) => {
+  accept: (props) => (value) => rowOf({ output: props.schema ?? props.output, outputSchema: props.outputSchema }, value),
+  content: (props) => {
+    const { children } = props;
+    if (agentsOf(props).length > 0) return async (...given) => text(typeof children === "function" ? await children(...given) : children);
     // An invalid value for the table is a failure of the task, not of the rendering.
-    if (typeof children !== "function") return () => parsed(target, children, "INVALID_OUTPUT");
-    if (asked !== undefined) return async (...given) => text(await children(...given));
-    return async (...given) => parsed(target, await children(...given), "INVALID_OUTPUT");
+    if (typeof children !== "function") return () => rowOf(props, children);
+    return async (...given) => scored(props, await returned(props, await children(...given)));
   },
 };
 
@@ -186,17 +121,28 @@ export class Rendering {
   // The parts of sandboxes that are not plain values, by the ids of the sandboxes.
   sandboxes = new Map();
 
-  #function(head, role) {
+  // The tasks of each group that has an id.
+  groups = new Map();
+  // The loops that enclose each task in a loop, the outermost first.
+  loops = new Map();
+  // The place of the element that is read: the keys or positions in the enclosing lists.
+  #path = [];
+  #openGroups = [];
+  #openLoops = [];
+  #worktree;
+
+  #function(head, role, at = 0) {
     const { id } = head.element.props;
-    const name = `${role} ${id}`;
-    const ref = refs.get(name) ?? numberOf(id, role);
+    const named = at === 0 ? role : `${role}${at}`;
+    const name = `${named} ${id}`;
+    const ref = refs.get(name) ?? numberOf(id, named);
     const other = names.get(ref);
     if (other !== undefined && other !== name) {
       throw new SmithersError("INVALID_INPUT", `"${id}" and "${other}" have the same number: give one of them another id`);
     }
     refs.set(name, ref);
     names.set(ref, name);
-    this.functions.set(ref, { head, role });
+    this.functions.set(ref, { head, role, at });
     return { $: "function", ref };
   }
 
@@ -222,6 +168,8 @@ export class Rendering {
     for (const [number, called] of this.functions) run.functions.set(number, called);
     run.nodes = this.nodes;
     run.sandboxes = this.sandboxes;
+    run.groups = this.groups;
+    run.loops = this.loops;
   }
 
   // `before` contains the nodes that were found here the last time, `source` is
@@ -229,7 +177,11 @@ export class Rendering {
   #walk(value, found, before, source) {
     if (value === undefined || value === null || typeof value === "boolean") return;
     if (Array.isArray(value)) {
-      for (const item of value) this.#walk(item, found, before, source);
+      for (let at = 0; at < value.length; at += 1) {
+        this.#path.push(value[at]?.key ?? at);
+        this.#walk(value[at], found, before, source);
+        this.#path.pop();
+      }
       return;
     }
     if (!(value instanceof Element)) {
@@ -237,6 +189,9 @@ export class Rendering {
       throw named(source, `${kindOfValue(value)} is not allowed between elements${asynchronous || ": a workflow consists of elements such as <Task>"}`);
     }
     const inPlace = before[found.length];
+    if (kindOf(value.type) === "loop" && value.props.id === undefined) {
+      value = new Element(value.type, { ...value.props, id: here.named(this.#path, "loop") }, value.source);
+    }
     let node = this.#differences.kept(value, inPlace);
     if (node === undefined) {
       const kind = kindOf(value.type);
@@ -248,20 +203,49 @@ export class Rendering {
     }
     found.push(node);
     if (node.isGroup) this.#group(node, value);
+    else this.#place(value.props.id);
+  }
+
+  // Records what encloses a task.
+  #place(id) {
+    for (const group of this.#openGroups) group.push(id);
+    if (this.#openLoops.length > 0) this.loops.set(id, [...this.#openLoops]);
   }
 
   // Expands a fragment or a component.
   #other({ type, props }, found, before, source) {
     if (type === Fragment) this.#walk(props.children, found, before, source);
-    else if (typeof type === "function") this.#walk(type(props), found, before, source);
+    else if (typeof type === "function") this.#walk(here.at(this.#path, () => type(props)), found, before, source);
     else throw named(source, `${String(type)} is not an element: is it imported?`);
   }
 
   #group(node, { props, source }) {
     const list = [];
     const held = node.kind !== "branch" ? props.children : props.if ? props.then : props.else;
-    if (props.skipIf !== true) this.#walk(held, list, node.list, source);
+    if (props.skipIf !== true) this.#inside(node.kind, props, () => this.#walk(held, list, node.list, source));
     this.#differences.holds(node, list);
+  }
+
+  #inside(kind, props, walk) {
+    const { id } = props;
+    const isLoop = kind === "loop";
+    const worktree = this.#worktree;
+    if (isLoop) {
+      this.#openLoops.push(id);
+      this.#path.push("in");
+    } else if (kind === "worktree") {
+      this.#worktree = { path: props.path, branch: props.branch };
+    }
+    if (id !== undefined) {
+      if (!this.groups.has(id)) this.groups.set(id, []);
+      this.#openGroups.push(this.groups.get(id));
+    }
+    walk();
+    if (id !== undefined) this.#openGroups.pop();
+    this.#worktree = worktree;
+    if (!isLoop) return;
+    this.#openLoops.pop();
+    this.#path.pop();
   }
 
   #head(kind, element) {
@@ -274,10 +258,26 @@ export class Rendering {
       return head.tell(told, true);
     }
     if (props.skipIf === true) return head.tell({ id: props.id, skipIf: true }, true);
-    const { children, output: target, schema, agent: asked, workflow, provider, deps, cache, ...rest } = props;
+    try {
+      return this.#told(kind, head);
+    } catch (error) {
+      if (!(error instanceof SmithersError) || error.code !== "INVALID_INPUT") throw error;
+      throw named(element.source, error.message);
+    }
+  }
+
+  #told(kind, head) {
+    const { props } = head.element;
+    const { children, output: table, outputSchema, schema, agent: asked, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, ...rest } = props;
     const told = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
-    if ("output" in props) told.output = output(target, this.#known);
+    if ("output" in props) told.output = output(table, this.#known);
     if (schema !== undefined) told.schema = output(schema, this.#known);
+    if (outputSchema !== undefined && typeof table === "string") told.output = { ...output(outputSchema), key: table };
+    for (const one of [told.output, told.schema]) {
+      if (one?.$ === "table" && (isParsed(outputSchema) || isParsed(schema ?? table))) one.parse = this.#function(head, "accept").ref;
+    }
+    if (prompt !== undefined) told.prompt = text(prompt);
+    if (scorers !== undefined) told.scorers = true;
     if (deps !== undefined) told.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
     if (isWorkflow(workflow)) {
       told.workflow = this.#function(head, "workflow");
@@ -288,27 +288,43 @@ export class Rendering {
       this.sandboxes.set(props.id, { provider, workflow, input: props.input });
       told.provider = { $: "provider", id: idOf(provider) };
     }
-    const command = described(asked);
-    if (command !== undefined) told.agent = { ...plain(command), $: "agent", read: this.#function(head, "read").ref };
-    else if (asked !== undefined) told.agent = agent(asked) === undefined ? plain(asked) : this.#function(head, "agent");
+    const agents = agentsOf(props).map((one, at) => this.#agent(head, one, at));
+    if (agents.length > 0) told.agent = agents[0];
     else if ("agent" in props && typeof children !== "function") told.agent = { $: "nothing" };
-    if (kind === "task" && hasElement(children)) told.children = { $: "element" };
-    else if (kind === "task") told.children = this.#content(head);
+    if (agents.length > 1) told.fallbacks = agents.slice(1);
+    if (this.#worktree !== undefined) told.worktree = plain(this.#worktree);
+    if (kind === "task" && agents.length === 0 && hasElement(children)) told.children = { $: "element" };
+    else if (kind === "task") told.children = this.#content(head, agents.length > 0);
     else if (children !== undefined) told.children = plain(children);
-    return head.tell(told, asked !== undefined || zodOf(target) === undefined);
+    return head.tell(told, agents.length > 0 || !isParsed(outputSchema ?? table));
+  }
+
+  // An agent of a task in the form that the host reads.
+  #agent(head, given, at) {
+    const why = unsupported(given);
+    if (why !== undefined) throw new SmithersError("INVALID_INPUT", `<Task> cannot use this agent: ${why}`);
+    const command = described(given);
+    if (command !== undefined) return { ...plain(command), $: "agent", read: this.#function(head, "read").ref };
+    return isFunction(given) ? this.#function(head, "agent", at) : plain(given);
   }
 
   // The content between the tags of a task.
-  #content(head) {
-    const { children, agent: asked, output: target } = head.element.props;
+  #content(head, hasAgent) {
+    const { children, output: table, outputSchema } = head.element.props;
     if (typeof children === "function") return this.#function(head, "content");
-    if (asked !== undefined) {
-      const prompt = text(children);
-      return prompt === "" ? undefined : { $: "value", value: prompt };
+    if (hasAgent) {
+      try {
+        const prompt = text(children);
+        return prompt === "" ? undefined : { $: "value", value: prompt };
+      } catch (error) {
+        if (error?.isMisplaced) throw error;
+        // What it needs may not exist before the task starts.
+        return this.#function(head, "content");
+      }
     }
     if (children === undefined) return undefined;
     try {
-      return { $: "value", value: parsed(target, children, "INVALID_OUTPUT") };
+      return { $: "value", value: parsed(table, outputSchema === undefined ? children : parsed(outputSchema, children), "INVALID_OUTPUT") };
     } catch {
       return this.#function(head, "content");
     }
@@ -318,7 +334,7 @@ export class Rendering {
 // The function with a number that was sent to the host.
 export const functionOf = (run, number) => {
   const found = run.functions.get(number);
-  return found && FUNCTIONS[found.role](found.head.element.props);
+  return found && FUNCTIONS[found.role](found.head.element.props, found.at);
 };
 
 // The workflow of an element.

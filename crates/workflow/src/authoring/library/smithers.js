@@ -1,9 +1,21 @@
 // The exports of `smithers-orchestrator` and `stockade`: workflows and the tables of their results.
 import { checkKeys } from "stockade:keys";
 import { place } from "stockade:places";
+import { ContinueAsNew, HumanTask, Saga, TUI, TryCatchFinally, UI, Worktree } from "stockade:components";
 import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
-export { AmpAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, KimiAgent, OpenCodeAgent, PiAgent } from "stockade:agents";
+export {
+  AmpAgent, AnthropicAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, HermesAgent, KimiAgent, OpenAIAgent, OpenCodeAgent, PiAgent,
+} from "stockade:agents";
+export {
+  ApprovalGate, Aspects, CheckSuite, ClassifyAndRoute, ContentPipeline, ContinueAsNew, Debate, DecisionTable, DelegationChain, DriftDetector, EscalationChain,
+  GatherAndSynthesize, HumanTask, IsolatedClone, Kanban, Memory, Optimizer, Panel, Poller, ReviewLoop, Runbook, Saga, ScanFixVerify, SuperSmithers, Supervisor,
+  TUI, Trellis, TryCatchFinally, UI, Worktree,
+} from "stockade:components";
+export {
+  approvalDecisionSchema, approvalRankingSchema, approvalSelectionSchema, bash, continueAsNew, createScorer, defineTool, edit, executeChildWorkflow, grep,
+  mdxPlugin, read, runWorkflow, tools, usePatched, write,
+} from "stockade:helpers";
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
 export {
   SANDBOX_PROVIDER_REQUEST_ENV,
@@ -116,6 +128,7 @@ export const createSmithers = (schemas = {}, options = {}) => {
   };
   return {
     Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Ralph, Approval, Timer, Signal, WaitForEvent, Subflow,
+    HumanTask, Worktree, ContinueAsNew, TryCatchFinally, Saga, UI, TUI,
     Sandbox: bound(schemas),
     smithers, useCtx, outputs, tables: outputs, options,
   };

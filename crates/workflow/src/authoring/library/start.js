@@ -4,8 +4,9 @@ import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
-import { functionOf, given, renderingOf, schemaNumber, schemasFrom, useZods } from "stockade:render";
+import { functionOf, renderingOf } from "stockade:render";
 import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor, resolve } from "stockade:sandbox";
+import { given, schemaNumber, schemasFrom, useZods } from "stockade:schemas";
 import { Element } from "stockade:elements";
 import { SmithersError, isWorkflow, isZod } from "stockade:smithers";
 import * as zods from "stockade:zods";
@@ -130,20 +131,20 @@ export const compute = listening(({ run: id, call, changes, function: number, in
   return running(call, (signal) => functionOf(run, number)(given, { signal, heartbeat: beating(call) }));
 });
 
-export const ask = listening(({ run: id, call, changes, agent, prompt, function: number, inputs }) => {
+export const ask = listening(({ run: id, call, changes, agent, prompt, demand, function: number, inputs }) => {
   const run = runOf(id);
   run.take(changes);
   return running(call, async (signal) => {
     const text = prompt ?? (await functionOf(run, number)(inputsOf(run, inputs)));
-    return functionOf(run, agent)(text, signal, beating(call));
+    return functionOf(run, agent)(text, demand ?? "", signal, beating(call));
   });
 });
 
-// Reads the answer of an agent that is a command.
-export const read = listening(({ run: id, call, changes, function: number, text }) => {
+// Reads the answer of an agent that is a command, or makes the row of a raw answer.
+export const read = listening(({ run: id, call, changes, function: number, value }) => {
   const run = runOf(id);
   run.take(changes);
-  return running(call, () => functionOf(run, number)(text));
+  return running(call, () => functionOf(run, number)(value));
 });
 
 export const provider = listening(({ run: id, changes, sandbox }) => {

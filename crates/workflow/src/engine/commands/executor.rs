@@ -27,8 +27,8 @@ pub(crate) struct Job {
     pub(crate) owner: OwnerId,
     /// The run, or its root if it is a child run. Sandboxes that a crash leaves are found by this id.
     pub(crate) run: String,
-    /// The task.
-    pub(crate) node: String,
+    /// The name of the workspace in which it works, with others of the run.
+    pub(crate) workspace: String,
     /// The directory that the command works on, itself or as a copy-on-write view.
     pub(crate) project: PathBuf,
     /// The command line.
@@ -65,21 +65,18 @@ pub(crate) struct CommandResult {
 /// Executes commands.
 #[async_trait]
 pub(crate) trait Executor: Debug + Send + Sync {
-    /// Executes a command to its end. The same job may be executed again until
-    /// [`end_attempt`](Self::end_attempt), and has the same result.
+    /// Executes a command to its end. The same job may be executed again until the end of its run, and has
+    /// the same result.
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem>;
 
-    /// Ends what a successful [`execute`](Self::execute) has left: the attempt with this name will not be
-    /// executed again.
-    async fn end_attempt(&self, owner: &OwnerId, name: &str);
+    /// Ends the workspaces of a run that has ended. Changes that are in no bundle become one.
+    async fn end_run(&self, owner: &OwnerId, run: &str);
 
-    /// The same for attempts of a run, or of one of its children, whose process was killed. Each has its
-    /// name, and whether it has succeeded: the changes of one that has failed may be in no bundle.
-    async fn end_left(&self, owner: &OwnerId, run: &str, attempts: &[(String, bool)]);
+    /// Discards a bundle whose changes are also in a later one of the same workspace.
+    async fn discard_bundle(&self, owner: &OwnerId, bundle: &str);
 
-    /// Ends the commands of a cancelled run, including those that another process started. `attempts`
-    /// contains the names of the attempts that may be running: they do not start commands any more.
-    async fn end(&self, owner: &OwnerId, run: &str, attempts: &[String]);
+    /// Ends the commands of a cancelled run, including those that another process started.
+    async fn end(&self, owner: &OwnerId, run: &str);
 }
 
 /// The error for a command if there is no executor.
@@ -100,8 +97,5 @@ pub(crate) fn without_network(task: &str) -> String {
 /// The directory that the commands of a workflow file work on: the nearest one above the file that has
 /// a `.git` or a `package.json`, or else the directory of the file.
 pub(crate) fn project_of(file: &Path) -> PathBuf {
-    let folder = file.parent().unwrap_or_else(|| Path::new("/"));
-    let is_project =
-        |folder: &&Path| folder.join(".git").exists() || folder.join("package.json").exists();
-    folder.ancestors().find(is_project).unwrap_or(folder).to_owned()
+    crate::authoring::project_of(file.parent().unwrap_or_else(|| Path::new("/"))).to_owned()
 }

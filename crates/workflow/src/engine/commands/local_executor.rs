@@ -168,12 +168,11 @@ impl Executor for LocalExecutor {
         Ok(CommandResult { ending, exit_code, output, errors, is_truncated: is_over, bundle: None })
     }
 
-    async fn end_attempt(&self, _: &OwnerId, _: &str) {}
+    async fn end_run(&self, _: &OwnerId, _: &str) {}
 
-    async fn end_left(&self, _: &OwnerId, _: &str, _: &[(String, bool)]) {}
+    async fn discard_bundle(&self, _: &OwnerId, _: &str) {}
 
-    /// The commands end with their process.
-    async fn end(&self, _: &OwnerId, _: &str, _: &[String]) {}
+    async fn end(&self, _: &OwnerId, _: &str) {}
 }
 
 /// Reads a stream up to one byte more than the limit. The command is ended at the limit.

@@ -15,5 +15,5 @@ pub(crate) use executor::{
 };
 pub use local_executor::OuterSandbox;
 pub(crate) use local_executor::{HelperGuard, LocalExecutor};
-pub(crate) use output::{CommandOutput, read_output};
+pub(crate) use output::{CommandOutput, output_event, read_output};
 pub(crate) use sandbox_executor::SandboxExecutor;

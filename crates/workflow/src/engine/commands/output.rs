@@ -1,8 +1,36 @@
 //! The output of a command in a sandbox. No record of the service contains it, because it may contain
 //! the values of the command's variables: it is read from the sandbox.
 
+use serde_json::{Value, json};
 use stockade_api::{Caller, OperationId, OutputChunk, OutputEnd, ReadOutput, Sandboxes};
 use stockade_core::{Code, Problem};
+
+use crate::schedule::Key;
+
+/// How much of each stream of a command is stored for the logs of its run, in bytes.
+const MAX_LOGGED_BYTES: usize = 64 << 10;
+
+/// The event with what a command wrote to a stream; `None` if it wrote nothing. Of a long output only the
+/// end is stored, and the event says so.
+pub(crate) fn output_event(
+    (key, attempt): (&Key, u32),
+    stream: &str,
+    bytes: &[u8],
+) -> Option<Value> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let from = bytes.len().saturating_sub(MAX_LOGGED_BYTES);
+    let text = String::from_utf8_lossy(&bytes[from..]);
+    let mut event = json!({
+        "type": "TaskOutput", "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
+        "stream": stream, "text": text,
+    });
+    if from > 0 {
+        event["omittedBytes"] = from.into();
+    }
+    Some(event)
+}
 
 /// The output of a command that has ended.
 #[derive(Debug, Clone)]

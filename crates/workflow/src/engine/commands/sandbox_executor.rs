@@ -1,18 +1,20 @@
-//! Executes commands in separate sandboxes. A sandbox is created for one attempt of a task, with a
-//! copy-on-write view of the project and without a network, and is ended after the result of the attempt
-//! is stored. Each operation has an idempotency key that is derived from the attempt, so that another
-//! process finds operations that were started. The output of a command is not recorded: it may contain
+//! Executes commands in sandboxes. The agents of a run share one, with a copy-on-write view of the project
+//! and without a network, so that each sees what the earlier ones have written; it is ended with the run.
+//! After each attempt the changes become a bundle, which replaces the one before it. Each operation has an
+//! idempotency key that is derived from the attempt, so that another process finds operations that were
+//! started. The output of a command is not recorded: it may contain
 //! the values of the command's variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
     Bytes, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction,
-    FileContent, KillSandbox, ListSandboxes, OperationId, OperationStatus, Sandboxes, WriteFile,
+    FileContent, KillSandbox, ListSandboxes, OperationId, OperationStatus, RejectBundle, Sandbox,
+    Sandboxes, WriteFile,
 };
 use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
@@ -20,13 +22,15 @@ use stockade_core::{Code, OwnerId, Problem, SandboxId};
 
 use super::executor::{CommandResult, Executor, Job, RUN_LABEL, SANDBOX_LABEL};
 use super::output::{CommandOutput, read_output};
+use crate::sync::lock;
 
 /// The mount point of the project in a sandbox.
 const WORKSPACE: &str = "/workspace";
 /// The file that holds the standard input of a command until the command starts.
-const INPUT: &str = "/tmp/.stockade-input";
-/// How much longer than its command a sandbox lives at most if no process remains that could end it.
-const MARGIN: Duration = Duration::from_secs(10 * 60);
+const INPUT: &str = "/tmp/.stockade-input-";
+/// How long a workspace lives at most if no process remains that could end it: a run may wait for answers
+/// between two agents.
+const LONGEST_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How often an operation is attempted whose process was killed before it started.
 const MAX_STARTS: u32 = 5;
 /// How much of the standard output of a command is retained, in bytes; a longer answer is refused.
@@ -38,11 +42,17 @@ const ERROR_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct SandboxExecutor {
     sandboxes: Arc<dyn Sandboxes>,
+    /// Serializes the collection of changes of each workspace, so that a later bundle has all changes of
+    /// an earlier one.
+    collections: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
+    /// The workspaces of which all changes are in a bundle.
+    collected: Mutex<BTreeSet<SandboxId>>,
 }
 
 impl SandboxExecutor {
-    pub(crate) const fn new(sandboxes: Arc<dyn Sandboxes>) -> Self {
-        Self { sandboxes }
+    pub(crate) fn new(sandboxes: Arc<dyn Sandboxes>) -> Self {
+        let (collections, collected) = (Mutex::default(), Mutex::default());
+        Self { sandboxes, collections, collected }
     }
 
     async fn create(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
@@ -54,20 +64,17 @@ impl SandboxExecutor {
                 None => problem,
             }
         })?;
-        let life = job.limit + MARGIN;
         let request = CreateSandbox {
             id: Some(id.clone()),
             image: job.image.clone(),
             workspace: Some(Workspace { host: project.root, inside: WORKSPACE.into() }),
             working_directory: Some(WORKSPACE.into()),
-            metadata: [(RUN_LABEL, &job.run), ("stockade.task", &job.node)]
-                .map(|(name, value)| (name.to_owned(), value.clone()))
-                .into(),
-            expiry: Expiry::Seconds(life.as_secs_f64()),
+            metadata: [(RUN_LABEL.to_owned(), job.run.clone())].into(),
+            expiry: Expiry::Seconds(LONGEST_LIFE.as_secs_f64()),
             on_expiry: Some(ExpiryAction::Terminate),
             ..CreateSandbox::default()
         };
-        self.sandboxes.create(&creator(&job.owner, &job.name), request).await.map(drop)
+        self.sandboxes.create(&creator(&job.owner, &job.workspace), request).await.map(drop)
     }
 
     /// Writes the standard input into a file. If it were streamed to the command, it would be lost when
@@ -76,7 +83,7 @@ impl SandboxExecutor {
         self.start_with_retry(job, "input", |caller| {
             let request = WriteFile {
                 sandbox_id: id.clone(),
-                path: INPUT.into(),
+                path: input_file(job).into(),
                 mode: Some(0o600),
                 uid: None,
                 gid: None,
@@ -90,7 +97,7 @@ impl SandboxExecutor {
 
     /// Executes the command to its end. If it was started before, it is found.
     async fn command(&self, job: &Job, id: &SandboxId) -> Result<CommandOutput, Problem> {
-        let command = with_input_file(&job.command);
+        let command = with_input_file(&job.command, &input_file(job));
         let operation = self.start_with_retry(job, "execute", |caller| {
             let request = Execute {
                 environment: stockade_core::bytes::values(job.environment.clone()),
@@ -168,6 +175,24 @@ impl SandboxExecutor {
         }
     }
 
+    /// The sandboxes of a run.
+    async fn of_run(&self, owner: &OwnerId, run: &str) -> Vec<Sandbox> {
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
+            let request = ListSandboxes { metadata, after, ..ListSandboxes::default() };
+            let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {
+                return all;
+            };
+            after = found.sandboxes.last().map(|last| last.id.clone());
+            all.extend(found.sandboxes);
+            if !found.more || after.is_none() {
+                return all;
+            }
+        }
+    }
+
     async fn kill(&self, owner: &OwnerId, request: KillSandbox) {
         let id = request.id.clone();
         if let Err(problem) = self.sandboxes.kill(&Caller::new(owner.clone()), request).await {
@@ -177,7 +202,7 @@ impl SandboxExecutor {
     }
 }
 
-/// The sandbox of an attempt, by the attempt's name.
+/// The sandbox of a workspace, by its name.
 fn parse_id(name: &str) -> Result<SandboxId, Problem> {
     let hash = blake3::hash(name.as_bytes()).to_hex();
     SandboxId::new(format!("agent-{}", &hash[..32]))
@@ -189,14 +214,20 @@ fn creator(owner: &OwnerId, name: &str) -> Caller {
     Caller::new(owner.clone()).with_key(format!("{name}:create"))
 }
 
+/// The file with the standard input of a command.
+fn input_file(job: &Job) -> String {
+    let hash = blake3::hash(job.name.as_bytes()).to_hex();
+    format!("{INPUT}{}", &hash[..16])
+}
+
 /// A command line that reads its input from the file, after removing the file.
-fn with_input_file(command: &CommandLine) -> CommandLine {
+fn with_input_file(command: &CommandLine, input: &str) -> CommandLine {
     let words: Vec<Bytes> = match command {
         CommandLine::Shell(line) => ["/bin/sh", "-c", line.as_str()].map(Bytes::from).into(),
         CommandLine::Program(words) => words.iter().map(|word| word.as_str().into()).collect(),
         CommandLine::Words(words) => words.clone(),
     };
-    let script = format!("exec < {INPUT} && rm -f {INPUT} && exec \"$@\"");
+    let script = format!("exec < {input} && rm -f {input} && exec \"$@\"");
     let first = ["/bin/sh", "-c", script.as_str(), "sh"].map(Bytes::from);
     CommandLine::Words(first.into_iter().chain(words).collect())
 }
@@ -204,22 +235,16 @@ fn with_input_file(command: &CommandLine) -> CommandLine {
 #[async_trait]
 impl Executor for SandboxExecutor {
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem> {
-        let id = parse_id(&job.name)?;
-        let done = async {
-            self.create(job, &id).await?;
-            self.input(job, &id).await?;
-            self.command(job, &id).await
-        };
-        let executed = match done.await {
-            Ok(executed) => executed,
-            Err(problem) => {
-                // What it has changed so far becomes a bundle.
-                self.kill(&job.owner, KillSandbox::new(id)).await;
-                return Err(problem);
-            }
-        };
+        let id = parse_id(&job.workspace)?;
+        lock(&self.collected).remove(&id);
+        self.create(job, &id).await?;
+        self.input(job, &id).await?;
+        let executed = self.command(job, &id).await?;
+        let collection = Arc::clone(lock(&self.collections).entry(id.clone()).or_default());
+        let _collecting = collection.lock().await;
         // If its changes cannot be collected, the sandbox is left with them until it expires.
         let bundle = self.changes(job, &id).await?;
+        lock(&self.collected).insert(id.clone());
         Ok(CommandResult {
             ending: executed.end.ending,
             exit_code: executed.end.exit_code,
@@ -230,51 +255,26 @@ impl Executor for SandboxExecutor {
         })
     }
 
-    async fn end_attempt(&self, owner: &OwnerId, name: &str) {
-        if let Ok(id) = parse_id(name) {
-            self.kill(owner, KillSandbox::discarding(id)).await;
-        }
-    }
-
-    async fn end_left(&self, owner: &OwnerId, run: &str, attempts: &[(String, bool)]) {
-        let ids: BTreeMap<SandboxId, bool> = attempts
-            .iter()
-            .filter_map(|(name, succeeded)| Some((parse_id(name).ok()?, *succeeded)))
-            .collect();
-        let mut after = None;
-        loop {
-            let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
-            let request = ListSandboxes { metadata, after, ..ListSandboxes::default() };
-            let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {
-                return;
-            };
-            after = found.sandboxes.last().map(|last| last.id.clone());
-            for sandbox in found.sandboxes {
-                if let Some(&discard) = ids.get(&sandbox.id) {
-                    self.kill(owner, KillSandbox { id: sandbox.id, discard }).await;
-                }
-            }
-            if !found.more || after.is_none() {
-                return;
+    async fn end_run(&self, owner: &OwnerId, run: &str) {
+        for sandbox in self.of_run(owner, run).await {
+            // The sandboxes of `<Sandbox>` elements have ends of their own.
+            if !sandbox.metadata.contains_key(SANDBOX_LABEL) {
+                let discard = lock(&self.collected).remove(&sandbox.id);
+                lock(&self.collections).remove(&sandbox.id);
+                self.kill(owner, KillSandbox { id: sandbox.id, discard }).await;
             }
         }
     }
 
-    async fn end(&self, owner: &OwnerId, run: &str, attempts: &[String]) {
-        for name in attempts {
-            let Ok(id) = parse_id(name) else { continue };
-            // This also reserves the id of a sandbox that is about to be created.
-            let request =
-                CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };
-            let _ = self.sandboxes.create(&creator(owner, name), request).await;
-            self.kill(owner, KillSandbox::new(id)).await;
-        }
-        let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
-        let request = ListSandboxes { metadata, ..ListSandboxes::default() };
-        let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {
-            return;
-        };
-        for sandbox in found.sandboxes {
+    async fn discard_bundle(&self, owner: &OwnerId, bundle: &str) {
+        let request = RejectBundle { id: bundle.to_owned() };
+        let caller = Caller::new(owner.clone()).with_key(format!("superseded-{bundle}"));
+        // The user may have decided about it already.
+        let _ = self.sandboxes.reject_bundle(&caller, request).await;
+    }
+
+    async fn end(&self, owner: &OwnerId, run: &str) {
+        for sandbox in self.of_run(owner, run).await {
             // The engine of the run may end a cancelled `<Sandbox>` at the same time, and discards
             // its changes too.
             let discard = sandbox.metadata.contains_key(SANDBOX_LABEL);

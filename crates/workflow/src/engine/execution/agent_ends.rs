@@ -1,43 +1,29 @@
-//! How the sandboxes of agents are ended. That of an attempt is ended after the result of the attempt is
-//! stored, because nothing but the sandbox has the output of its command.
+//! How the workspaces of agents are ended, and how bundles are discarded that later ones have replaced.
 
 use std::sync::Arc;
 
 use stockade_core::OwnerId;
 
-use super::agent_task::root;
 use super::state::Execution;
 use crate::engine::commands::Executor;
 
 impl Execution {
-    /// Ends the sandboxes of the attempts whose results were stored by the last commit.
-    pub(super) fn end_agent_sandboxes(&mut self) {
-        while self.agents.endings.try_join_next().is_some() {}
-        let names = std::mem::take(&mut self.agents.decided);
+    /// Discards the bundles that were replaced by the last commit.
+    pub(super) async fn discard_replaced_bundles(&mut self) {
+        let replaced = std::mem::take(&mut self.agents.replaced);
         let Some((executor, owner)) = self.executor() else { return };
-        for name in names {
-            let (executor, owner) = (Arc::clone(&executor), owner.clone());
-            self.agents.endings.spawn(async move { executor.end_attempt(&owner, &name).await });
+        for bundle in replaced {
+            executor.discard_bundle(&owner, &bundle).await;
         }
     }
 
-    /// Waits until the sandboxes are ended.
-    pub(super) async fn wait_for_agent_sandboxes(&mut self) {
-        while self.agents.endings.join_next().await.is_some() {}
-    }
-
-    /// Ends the sandboxes of the attempts whose results another process has stored.
-    pub(super) fn end_left_agent_sandboxes(&mut self) {
-        let Some((executor, owner)) = self.executor() else { return };
-        let attempts: Vec<(String, bool)> = self
-            .tasks
-            .ended_attempts()
-            .map(|(key, attempt, finished)| (self.run.attempt_name(key, attempt), finished))
-            .collect();
-        if !attempts.is_empty() {
-            let run = root(&self.run.id).to_owned();
-            let end = async move { executor.end_left(&owner, &run, &attempts).await };
-            self.agents.endings.spawn(end);
+    /// Ends the workspaces of a run that has ended. Child runs share those of their root.
+    pub(super) async fn end_agent_workspaces(&mut self) {
+        if self.children.siblings.is_some() {
+            return;
+        }
+        if let Some((executor, owner)) = self.executor() {
+            executor.end_run(&owner, &self.run.id).await;
         }
     }
 

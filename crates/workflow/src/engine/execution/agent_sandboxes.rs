@@ -1,35 +1,22 @@
-//! The sandboxes of the agents of a run, by the attempts that have executed a command.
+//! The workspaces of the agents of a run, and the bundles of their changes.
 
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
 
-use tokio::task::JoinSet;
-
-use crate::schedule::Key;
-use crate::sync::lock;
-
-/// The names of the attempts that have executed a command, with their tasks.
-pub(super) type CommandAttempts = Arc<Mutex<Vec<(Key, String)>>>;
-
-/// The sandboxes of the agents of a run.
+/// The workspaces of the agents of a run.
 #[derive(Default)]
 pub(super) struct AgentSandboxes {
-    /// Attempts whose commands have ended.
-    pub(super) attempts: CommandAttempts,
-    /// Attempts whose results are in the next commit.
-    pub(super) decided: Vec<String>,
-    /// The sandboxes that are being ended.
-    pub(super) endings: JoinSet<()>,
+    /// The last bundle of each workspace, which a later one replaces.
+    bundles: HashMap<String, String>,
+    /// The bundles that were replaced by the last commit.
+    pub(super) replaced: Vec<String>,
 }
 
 impl AgentSandboxes {
-    /// Handles the outcome of an attempt of a task, which the next commit stores.
-    pub(super) fn take_outcome(&mut self, key: &Key) {
-        let mut attempts = lock(&self.attempts);
-        let decided = attempts.extract_if(.., |(task, _)| task == key);
-        self.decided.extend(decided.map(|(_, name)| name));
-    }
-
-    pub(super) const fn has_decided(&self) -> bool {
-        !self.decided.is_empty()
+    /// Handles the bundle of an attempt; returns the one that it replaces.
+    pub(super) fn take_bundle(&mut self, workspace: &str, bundle: &str) -> Option<String> {
+        let before = self.bundles.insert(workspace.to_owned(), bundle.to_owned());
+        let before = before.filter(|before| before != bundle);
+        self.replaced.extend(before.clone());
+        before
     }
 }

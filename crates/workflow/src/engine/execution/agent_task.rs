@@ -10,7 +10,6 @@ use stockade_api::{CommandLine, Ending};
 use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
-use super::agent_sandboxes::CommandAttempts;
 use super::state::{AgentEvents, Execution};
 use crate::engine::commands::{self, CommandResult, DEFAULT_TIMEOUT, Job, OUTPUT_LIMIT_BYTES};
 use crate::engine::redaction::Redaction;
@@ -34,21 +33,22 @@ pub(super) struct AgentTask {
     origin: RunOrigin,
     attempt: u32,
     events: AgentEvents,
-    attempts: CommandAttempts,
     redaction: Redaction,
+    /// What the answer must be.
+    demand: String,
 }
 
 impl Execution {
     /// Collects the data for an attempt of a task whose agent is a command.
-    pub(super) fn agent_task(&self, key: &Key) -> AgentTask {
+    pub(super) fn agent_task(&self, key: &Key, task: &Task) -> AgentTask {
         AgentTask {
+            demand: self.demand(key, task),
             state: Arc::clone(&self.state),
             user_code: Arc::clone(&self.user_code),
             run: self.run.id.clone(),
             origin: self.run.origin.clone(),
             attempt: self.tasks.current_attempt(key),
             events: Arc::clone(&self.agent_events),
-            attempts: Arc::clone(&self.agents.attempts),
             redaction: self.ledger.redaction.clone(),
         }
     }
@@ -56,12 +56,30 @@ impl Execution {
     /// Adds the events of agent attempts.
     pub(super) fn take_agent_events(&mut self) {
         let events = std::mem::take(&mut *lock(&self.agent_events));
-        for (key, event) in events {
-            if let (Some(row), Some(bundle)) = (self.tasks.get_mut(&key), event["bundle"].as_str())
-            {
-                row.bundle = Some(bundle.to_owned());
+        for (key, mut event) in events {
+            let workspace = event.as_object_mut().and_then(|event| event.remove("workspace"));
+            if let Some(bundle) = event["bundle"].as_str() {
+                let workspace = workspace.as_ref().and_then(Value::as_str).unwrap_or_default();
+                if let Some(before) = self.agents.take_bundle(workspace, bundle) {
+                    self.forget_bundle(&before);
+                }
+                if let Some(row) = self.tasks.get_mut(&key) {
+                    row.bundle = Some(bundle.to_owned());
+                }
             }
             self.ledger.event(event);
+        }
+    }
+}
+
+impl Execution {
+    /// Removes a bundle that a later one has replaced from the rows of its tasks.
+    fn forget_bundle(&mut self, bundle: &str) {
+        for key in self.tasks.with_bundle(bundle) {
+            if let Some(row) = self.tasks.get_mut(&key) {
+                row.bundle = None;
+            }
+            self.store_task(&key);
         }
     }
 }
@@ -69,7 +87,7 @@ impl Execution {
 impl AgentTask {
     /// Executes the agent; returns its answer.
     pub(super) async fn execute(self, key: &Key, task: &Arc<Task>) -> Result<Value, TaskError> {
-        let call = TaskCall { run: &self.run, key, task };
+        let call = TaskCall { run: &self.run, key, task, demand: &self.demand };
         let Work::Command { agent, prompt } = &task.work else {
             return Err(TaskError::new("INTERNAL", "the task has no command"));
         };
@@ -78,26 +96,38 @@ impl AgentTask {
         let executor = self.state.executor.as_ref();
         let executor = executor.ok_or_else(|| task_error(commands::no_executor()))?;
         let prompt = self.prompt(call, prompt).await?;
+        let system = agent.system_prompt.as_ref().map(|text| format!("{text}\n\n"));
+        let prompt = format!("{}{prompt}{}", system.unwrap_or_default(), self.demand);
         let (command_line, input, variable) = command.with_prompt(&prompt);
         let mut environment = agent.environment.0.clone();
         environment.extend(variable);
         let job = self.job(call, agent, (command_line, input), environment)?;
         let mut result = executor.execute(&job).await.map_err(task_error)?;
-        lock(&self.attempts).push((key.clone(), job.name));
         // Before it is shortened, which may leave a part of a value.
         self.redaction.bytes(&mut result.errors);
         if let Some(bundle) = &result.bundle {
             let event = json!({
                 "type": "NodeBundle", "nodeId": key.node, "iteration": key.iteration,
-                "attempt": self.attempt, "bundle": bundle,
+                "attempt": self.attempt, "bundle": bundle, "workspace": job.workspace,
             });
             lock(&self.events).push((key.clone(), event));
         }
+        self.record_output(key, &result);
         let written = output(task, result)?;
         let text = command.answer(&written);
         let text = text.map_err(|why| TaskError::new("INVALID_OUTPUT", why).retryable())?;
         let value = self.user_code.read(call, agent.read, &text).await;
         value.map_err(|error| TaskError { is_retryable: true, ..error.into() })
+    }
+
+    /// Adds what the command wrote to the events.
+    fn record_output(&self, key: &Key, result: &CommandResult) {
+        let streams = [("stdout", &result.output), ("stderr", &result.errors)];
+        let events = streams.into_iter().filter_map(|(name, bytes)| {
+            let event = commands::output_event((key, self.attempt), name, bytes)?;
+            Some((key.clone(), event))
+        });
+        lock(&self.events).extend(events);
     }
 
     async fn prompt(&self, call: TaskCall<'_>, prompt: &Prompt) -> Result<String, TaskError> {
@@ -113,6 +143,14 @@ impl AgentTask {
         }
     }
 
+    /// The name of the workspace that the agents of a run share: those of a worktree have their own, and
+    /// so have those with another file system.
+    fn workspace(&self, task: &Task, agent: &Command) -> String {
+        let worktree = task.worktree.as_ref().map(|worktree| worktree.path.as_str());
+        let generation = self.origin.generation;
+        json!([root(&self.run), generation, worktree, agent.image]).to_string()
+    }
+
     fn job(
         &self,
         call: TaskCall<'_>,
@@ -122,6 +160,13 @@ impl AgentTask {
     ) -> Result<Job, TaskError> {
         let variables = serde_json::from_str(&self.origin.environment).unwrap_or_default();
         let tools = tool_limits::limits(&variables);
+        let mut environment = environment;
+        if self.state.options.outer_sandbox.is_some() {
+            // The variables of the sandbox around it.
+            for (name, value) in variables {
+                environment.entry(name).or_insert(value);
+            }
+        }
         let owner = OwnerId::new(self.origin.owner.as_str());
         let limits = [agent.timeout, call.task.timeout, tools.timeout];
         let output_limit = tools.output_bytes.unwrap_or(OUTPUT_LIMIT_BYTES);
@@ -129,7 +174,7 @@ impl AgentTask {
             name: self.origin.attempt_name(&self.run, call.key, self.attempt),
             owner: owner.map_err(|error| TaskError::new("INTERNAL", error.to_string()))?,
             run: root(&self.run).to_owned(),
-            node: call.key.to_string(),
+            workspace: self.workspace(call.task, agent),
             project: self.state.options.project_of(Path::new(&self.origin.file)),
             command,
             input,

@@ -7,6 +7,7 @@ use stockade_api::TaskStatus;
 use stockade_durable::Failure;
 
 use super::state::Execution;
+use crate::engine::accept::accept;
 use crate::engine::clock::now_ms;
 use crate::engine::open_waits::question;
 use crate::engine::task_error::TaskError;
@@ -32,17 +33,52 @@ impl Execution {
             let attempts = self.tasks.attempts(&key);
             let found = answers.iter().position(|answer| answers_to(answer, &key, attempts, &task));
             let Some(answer) = found.map(|found| answers.remove(found)) else { continue };
+            let row = match self.row_of_answer(&task, &answer.payload).await {
+                Ok(row) => row,
+                Err(error) => {
+                    self.refuse_answer(&key, answer.seq, error);
+                    continue;
+                }
+            };
             self.ledger.use_answer(answer.seq, &key);
             match &task.work {
                 Work::Approval(approval) => {
-                    self.apply_decision(&key, &task, approval.on_deny, answer.payload);
+                    let on_deny = approval.on_deny;
+                    self.apply_decision(&key, &task, on_deny, (&answer.payload, row));
                 }
                 _ if task.needs_approval => self.approve_or_fail(&key, &task, &answer.payload),
                 Work::Sandbox(_) => self.apply_review(&key, &task, &answer.payload),
-                _ => self.finish(&key, &task, answer.payload),
+                _ => self.finish(&key, &task, row),
             }
         }
         Ok(())
+    }
+
+    /// The row that an answer becomes; null for one that becomes none.
+    async fn row_of_answer(&self, task: &Task, answer: &Value) -> Result<Value, TaskError> {
+        let raw = match &task.work {
+            Work::Approval(approval) => {
+                let is_approved = answer["approved"] == true;
+                if !is_approved && approval.on_deny != OnDeny::Continue {
+                    return Ok(Value::Null);
+                }
+                approval.output(answer).map_err(|why| TaskError::new("INVALID_INPUT", why))?
+            }
+            Work::Event(_) if !task.needs_approval => answer.clone(),
+            _ => return Ok(Value::Null),
+        };
+        let (schemas, run) = (&self.state.schemas, &self.run.id);
+        accept(schemas, &self.user_code, run, task, raw).await
+    }
+
+    /// Handles an answer that does not fit: the task continues to wait for another one.
+    fn refuse_answer(&mut self, key: &Key, seq: i64, error: TaskError) {
+        let error = self.ledger.redaction.task_error(error);
+        self.ledger.drop_answer(seq);
+        self.ledger.event(json!({
+            "type": "AnswerRefused", "nodeId": key.node, "iteration": key.iteration,
+            "error": error.to_json(),
+        }));
     }
 
     /// Handles a decision whether a task may start.
@@ -55,14 +91,20 @@ impl Execution {
     }
 
     /// Handles a decision about an `<Approval>`.
-    fn apply_decision(&mut self, key: &Key, task: &Task, on_deny: OnDeny, decision: Value) {
-        let is_approved = self.record_decision(key, &decision);
+    fn apply_decision(
+        &mut self,
+        key: &Key,
+        task: &Task,
+        on_deny: OnDeny,
+        (decision, row): (&Value, Value),
+    ) {
+        let is_approved = self.record_decision(key, decision);
         match on_deny {
             OnDeny::Fail if !is_approved => {
-                self.fail(key, task, denied_error(task, &decision));
+                self.fail(key, task, denied_error(task, decision));
             }
             OnDeny::Skip if !is_approved => self.close_task(key, TaskStatus::Skipped, None),
-            _ => self.finish(key, task, decision),
+            _ => self.finish(key, task, row),
         }
     }
 
@@ -126,7 +168,7 @@ impl Execution {
 
 fn denied_error(task: &Task, decision: &Value) -> TaskError {
     let note = decision["note"].as_str().map(|note| format!(": {note}")).unwrap_or_default();
-    TaskError::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name()))
+    TaskError::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name())).denied()
 }
 
 /// Whether an answer is for a task. A decision is only for the exact question that was displayed.

@@ -75,6 +75,12 @@ impl Ledger {
         self.statements.push(answers::mark_used(seq, key));
     }
 
+    /// Removes an answer that does not fit.
+    pub(super) fn drop_answer(&mut self, seq: i64) {
+        self.used_answers.insert(seq);
+        self.statements.push(answers::remove(seq));
+    }
+
     pub(super) fn is_used(&self, seq: i64) -> bool {
         self.used_answers.contains(&seq)
     }

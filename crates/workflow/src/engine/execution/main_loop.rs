@@ -79,7 +79,7 @@ impl Execution {
                 self.set_status(RunStatus::Running);
             }
             self.commit().await?;
-            self.end_agent_sandboxes();
+            self.discard_replaced_bundles().await;
             self.rest_if_waiting_long().await;
             for (key, task) in self.queue.take_starts() {
                 attempts.push(self.attempt(key, task));
@@ -215,11 +215,11 @@ impl Execution {
         if let End::Failed(error) = &mut end {
             self.ledger.redaction.error(error);
         }
-        if self.agents.has_decided() {
+        if !self.agents.replaced.is_empty() {
             self.commit().await?;
-            self.end_agent_sandboxes();
+            self.discard_replaced_bundles().await;
         }
-        self.wait_for_agent_sandboxes().await;
+        self.end_agent_workspaces().await;
         self.end_run_sandboxes().await;
         self.take_lines();
         // The parent is notified of the end in another way.

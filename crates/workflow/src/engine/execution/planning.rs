@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::outcome::End;
-use super::state::{Execution, plain_name};
+use super::state::Execution;
 use crate::engine::task_error::TaskError;
 use crate::graph::{Graph, Task, nearest};
+use crate::journal::current_iterations;
 use crate::schedule::{LoopStep, Phase};
 use crate::store::loops;
 use crate::sync::lock;
@@ -78,7 +79,8 @@ impl Execution {
         }
         let state = *state;
         self.ledger.push(loops::upsert(&self.run.id, name, state));
-        lock(&self.run.journal).iterations.insert(plain_name(name), state.iteration);
+        let loops = self.tasks.loops().iter().map(|(name, state)| (name, state.iteration));
+        lock(&self.run.journal).iterations = current_iterations(loops);
         self.plan.mark_stale();
         None
     }

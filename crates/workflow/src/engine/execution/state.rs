@@ -1,6 +1,6 @@
 //! The state of an execution, in parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::engine::redaction::Redaction;
 use crate::engine::sandbox;
 use crate::engine::state::EngineState;
 use crate::engine::user_code::{Interface, UserCode};
-use crate::journal::SharedJournal;
+use crate::journal::{SharedJournal, current_iterations};
 use crate::schedule::Key;
 use crate::store::run_state::{self, RunState};
 use crate::store::runs::RunOrigin;
@@ -46,6 +46,8 @@ pub(crate) struct Execution {
     pub(super) agents: AgentSandboxes,
     /// Whether a wait has started whose answer may have arrived already.
     pub(super) has_new_waits: bool,
+    /// The sandboxes whose changes were applied by their last attempt.
+    pub(super) changed: HashSet<Key>,
 }
 
 /// The properties of a run that do not change.
@@ -118,11 +120,11 @@ impl Execution {
             agent_events: AgentEvents::default(),
             agents: AgentSandboxes::default(),
             has_new_waits: false,
+            changed: HashSet::new(),
             run,
         };
         execution.fill_journal();
         execution.restore_pauses().await?;
-        execution.end_left_agent_sandboxes();
         Ok(execution)
     }
 
@@ -134,9 +136,9 @@ impl Execution {
         for (key, row) in finished {
             journal.rows.extend(journal_row(key, row));
         }
-        for (name, state) in self.tasks.loops() {
-            journal.iterations.insert(plain_name(name), state.iteration);
-        }
+        let loops = self.tasks.loops().iter().map(|(name, state)| (name, state.iteration));
+        journal.iterations = current_iterations(loops);
+        journal.failures.extend(self.tasks.failed().map(|(key, row)| journal_failure(key, row)));
     }
 
     /// Stores the row of a task in the next commit.
@@ -153,7 +155,7 @@ pub(super) fn journal_row(key: &Key, row: &TaskRow) -> Option<Value> {
     Some(json!({ "table": table, "node": key.node, "iteration": key.iteration, "value": value }))
 }
 
-/// The name of a loop without the iterations of the outer ones.
-pub(super) fn plain_name(name: &str) -> String {
-    name.split("@@").next().unwrap_or(name).to_owned()
+/// A task that has failed for good, in the journal.
+pub(super) fn journal_failure(key: &Key, row: &TaskRow) -> Value {
+    json!({ "node": key.node, "iteration": key.iteration, "error": row.error })
 }

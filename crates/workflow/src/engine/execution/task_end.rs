@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
-use super::state::{Execution, journal_row};
+use super::state::{Execution, journal_failure, journal_row};
+use crate::engine::accept::check;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::AttemptOutcome;
 use crate::engine::task_error::TaskError;
@@ -18,7 +19,6 @@ impl Execution {
     /// Handles the end of an attempt.
     pub(super) fn take_outcome(&mut self, key: Key, result: Result<AttemptOutcome, TaskError>) {
         self.take_agent_events();
-        self.agents.take_outcome(&key);
         let Some(task) = self.plan.task(&key) else {
             // The rendering does not contain the task any more. Its output is stored all the same.
             self.finish_orphan(&key, result);
@@ -26,24 +26,37 @@ impl Execution {
         };
         match result {
             Ok(AttemptOutcome::Value(value)) => self.finish(&key, &task, value),
-            Ok(AttemptOutcome::Review) => self.wait_for_review(&key),
+            Ok(AttemptOutcome::Changed(value)) => {
+                self.changed.insert(key.clone());
+                self.finish(&key, &task, value);
+            }
+            Ok(AttemptOutcome::Review(error)) => self.wait_for_review(&key, error),
             Ok(AttemptOutcome::Waits(pause)) => self.wait_for_child(&key, pause),
             Ok(AttemptOutcome::HostRequest(request)) => self.wait_for_host(&key, &request),
             Err(error) => self.fail(&key, &task, error),
         }
     }
 
-    /// Makes a task wait for a decision about the changes of its sandbox.
-    fn wait_for_review(&mut self, key: &Key) {
+    /// Makes a task wait for a decision about the changes of its sandbox. `error` is why the last decision
+    /// was not applied.
+    fn wait_for_review(&mut self, key: &Key, error: Option<TaskError>) {
         let status = TaskStatus::WaitingApproval;
         let Some(attempt) = self.tasks.set_status(key, status) else { return };
+        let error = error.map(|error| self.ledger.redaction.task_error(error).to_json());
+        if let Some(row) = self.tasks.get_mut(key) {
+            row.error.clone_from(&error);
+        }
         // The decision may have arrived already.
         self.has_new_waits = true;
         self.store_task(key);
-        self.ledger.event(json!({
+        let mut event = json!({
             "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
             "attempt": attempt, "status": status,
-        }));
+        });
+        if let Some(error) = error {
+            event["error"] = error;
+        }
+        self.ledger.event(event);
     }
 
     /// Makes a task wait for the host, which has its request for a sandbox. The result is checked when
@@ -70,16 +83,7 @@ impl Execution {
 
     /// Handles the output of a task.
     pub(super) fn finish(&mut self, key: &Key, task: &Task, value: Value) {
-        if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
-            && let Err(why) = self.state.schemas.check(schema, &value)
-        {
-            let id = &task.id;
-            let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {
-                format!("task \"{id}\" returned nothing: a function with braces needs `return`")
-            } else {
-                format!("the output of task \"{id}\" does not match its schema: {why}")
-            };
-            let error = TaskError::new("INVALID_OUTPUT", message);
+        if let Err(error) = check(&self.state.schemas, task, &value) {
             // An agent may give a better answer in the next attempt.
             let is_agent = matches!(task.work, Work::Agent { .. } | Work::Command { .. });
             let error = if is_agent { error.retryable() } else { error };
@@ -142,6 +146,15 @@ impl Execution {
             }
         };
         self.tasks.set_status(key, status);
+        if status == TaskStatus::Failed {
+            if let Some(row) = self.tasks.get(key) {
+                lock(&self.run.journal).failures.push(journal_failure(key, row));
+            }
+            // What is done after a failure may depend on it.
+            if self.plan.graph().has_boundaries() {
+                self.plan.mark_stale();
+            }
+        }
         self.store_task(key);
         let kind = if status == TaskStatus::Failed { "NodeFailed" } else { "NodeRetrying" };
         self.ledger.event(json!({
@@ -153,7 +166,7 @@ impl Execution {
     /// Handles the end of an attempt whose task the rendering does not contain any more.
     fn finish_orphan(&mut self, key: &Key, result: Result<AttemptOutcome, TaskError>) {
         match result {
-            Ok(AttemptOutcome::Value(value)) => {
+            Ok(AttemptOutcome::Value(value) | AttemptOutcome::Changed(value)) => {
                 self.close_task(key, TaskStatus::Finished, Some(value));
             }
             Ok(AttemptOutcome::Waits(pause)) => {
@@ -161,7 +174,7 @@ impl Execution {
                 self.wait_for_child(key, pause);
                 self.close_task(key, TaskStatus::Skipped, None);
             }
-            Ok(AttemptOutcome::Review | AttemptOutcome::HostRequest(_)) | Err(_) => {
+            Ok(AttemptOutcome::Review(_) | AttemptOutcome::HostRequest(_)) | Err(_) => {
                 self.close_task(key, TaskStatus::Skipped, None);
             }
         }

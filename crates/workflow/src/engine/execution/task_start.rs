@@ -9,6 +9,7 @@ use stockade_api::TaskStatus;
 
 use super::outcome::Attempt;
 use super::state::Execution;
+use crate::engine::accept::{accept, demand};
 use crate::engine::clock::now_ms;
 use crate::engine::prepare::inexecutable;
 use crate::engine::sandbox::{AttemptOutcome, Recorder, SandboxAttempt};
@@ -111,8 +112,9 @@ impl Execution {
 
     /// The future of an attempt of a task's work.
     pub(super) fn attempt(&self, key: Key, task: Arc<Task>) -> Attempt {
+        let task = task.for_attempt(self.tasks.current_attempt(&key));
         if matches!(task.work, Work::Command { .. }) {
-            let agent = self.agent_task(&key);
+            let agent = self.agent_task(&key, &task);
             return Box::pin(async move {
                 let result = agent.execute(&key, &task).await;
                 (key, result.map(AttemptOutcome::Value))
@@ -121,8 +123,13 @@ impl Execution {
         if let Work::Subflow { workflow, input } = &task.work {
             let (workflow, input) = (*workflow, input.clone());
             let child = self.child();
+            let (state, user_code, run) =
+                (Arc::clone(&self.state), Arc::clone(&self.user_code), self.run.id.clone());
             return Box::pin(async move {
-                let result = child.execute(&key, workflow, input).await;
+                let result = match child.execute(&key, workflow, input).await {
+                    Ok(value) => accept(&state.schemas, &user_code, &run, &task, value).await,
+                    Err(error) => Err(error),
+                };
                 (key, result.map(AttemptOutcome::Value))
             });
         }
@@ -131,11 +138,22 @@ impl Execution {
             return Box::pin(async move { (key, Box::pin(attempt.execute()).await) });
         }
         let (user_code, run) = (Arc::clone(&self.user_code), self.run.id.clone());
+        let demand = self.demand(&key, &task);
         Box::pin(async move {
-            let call = TaskCall { run: &run, key: &key, task: &task };
+            let call = TaskCall { run: &run, key: &key, task: &task, demand: &demand };
             let result = attempt(&user_code, call).await;
             (key, result.map(AttemptOutcome::Value))
         })
+    }
+
+    /// What the answer of an agent must be.
+    pub(super) fn demand(&self, key: &Key, task: &Task) -> String {
+        match &task.work {
+            Work::Agent { .. } | Work::Command { .. } => {
+                demand(task, self.tasks.get(key).and_then(|row| row.error.as_ref()))
+            }
+            _ => String::new(),
+        }
     }
 
     /// The data for an attempt of a `<Sandbox>`.

@@ -112,14 +112,15 @@ impl TaskTable {
         self.rows.iter().filter(|(_, row)| row.status == TaskStatus::Finished)
     }
 
-    /// The attempts of all tasks but the running ones, and whether each has succeeded.
-    pub(super) fn ended_attempts(&self) -> impl Iterator<Item = (&Key, u32, bool)> {
-        self.rows.iter().flat_map(|(key, row)| {
-            let is_running = row.status == TaskStatus::Running;
-            let is_finished = row.status == TaskStatus::Finished;
-            let ended = row.attempts.saturating_sub(is_running.into());
-            (1..=ended).map(move |attempt| (key, attempt, is_finished && attempt == ended))
-        })
+    /// The tasks whose changes are in a bundle.
+    pub(super) fn with_bundle(&self, bundle: &str) -> Vec<Key> {
+        let has = |row: &TaskRow| row.bundle.as_deref() == Some(bundle);
+        self.rows.iter().filter(|(_, row)| has(row)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The tasks that have failed for good.
+    pub(super) fn failed(&self) -> impl Iterator<Item = (&Key, &TaskRow)> {
+        self.rows.iter().filter(|(_, row)| row.status == TaskStatus::Failed)
     }
 
     /// The tasks that have started and not ended.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stockade_api::{Result, RunStatus};
 use stockade_core::OwnerId;
 use stockade_durable::Status;
@@ -13,7 +13,8 @@ use crate::engine::provider_cleanups::CancelGuard;
 use crate::engine::workflows::Workflows;
 use crate::engine::{run, sandbox};
 use crate::store::runs::{self, UnfinishedRun};
-use crate::store::{cancel, sandboxes, tasks};
+use crate::store::sandboxes::OpenSandbox;
+use crate::store::{cancel, events, sandboxes, tasks};
 
 /// How long a cancellation waits at most for the cleanup of providers.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(30);
@@ -42,20 +43,43 @@ impl Workflows {
         self.state.secrets.remove(id);
         // The order matters: a run that is displayed as cancelled has left nothing.
         if let Some(executor) = &self.state.executor {
-            let tries =
-                tasks::agent_attempt_names(self.state.store(), id).await.map_err(from_store)?;
-            executor.end(owner, id, &tries).await;
+            executor.end(owner, id).await;
         }
+        let store = self.state.store();
+        let sandboxes = sandboxes::list_open(store, id).await.map_err(from_store)?;
+        let open = tasks::list(store, id).await.map_err(from_store)?;
         sandbox::end_all(&self.state, owner.as_str(), id).await.map_err(from_store)?;
         let now = now_ms();
+        let mut seq = events::next_seq(store, id).await.map_err(from_store)?;
+        let mut insert = |mut event: Value| {
+            event["runId"] = id.into();
+            event["timestampMs"] = now.into();
+            seq += 1;
+            events::insert(id, seq - 1, now, &event)
+        };
+        let mut told = Vec::new();
+        for OpenSandbox { run, key, .. } in sandboxes.iter().filter(|open| open.run == id) {
+            told.push(insert(json!({
+                "type": "SandboxCancelled", "sandboxId": key.node, "nodeId": key.node,
+                "iteration": key.iteration, "runId": run,
+            })));
+        }
+        for task in open.iter().filter(|task| task.finished_at.is_none()) {
+            told.push(insert(json!({
+                "type": "NodeCancelled", "nodeId": task.id, "iteration": task.iteration,
+                "attempt": task.attempts,
+            })));
+        }
+        told.push(insert(json!({ "type": "RunCancelled" })));
         let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
         let [tasks, runs] = cancel::cancel_descendants(id, now);
-        let statements = vec![
+        let mut statements = vec![
             tasks,
             runs,
             tasks::cancel(id, now),
             runs::end(id, RunStatus::Cancelled, now, None, Some(&error)),
         ];
+        statements.extend(told);
         self.state.store().execute(statements).await.map_err(from_store)
     }
 

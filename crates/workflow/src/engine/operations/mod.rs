@@ -172,6 +172,11 @@ impl stockade_api::Workflows for Workflows {
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
             return Ok(run);
         }
+        // A decision holds until another attempt is requested.
+        let is_denied = run.error.as_ref().is_some_and(|error| error["denied"] == true);
+        if is_denied && !request.retry {
+            return Ok(run);
+        }
         let (user_code, rendering) = self.reload(&row).await?;
         let (hash, program) = stored_program(&user_code)?;
         if hash != run.program && !request.accept_changes {

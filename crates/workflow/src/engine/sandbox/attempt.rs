@@ -17,6 +17,7 @@ use super::enclosing::EnclosingSandbox;
 use super::handle::SandboxHandle;
 use super::recorder::Recorder;
 use super::remote::RemoteIds;
+use crate::engine::accept::accept;
 use crate::engine::state::EngineState;
 use crate::engine::task_error::TaskError;
 use crate::engine::tool_limits;
@@ -30,8 +31,10 @@ use crate::store::sandboxes::{self, Pause, SandboxRow};
 pub(crate) enum AttemptOutcome {
     /// The outputs of the task.
     Value(Value),
-    /// The changes wait for a decision.
-    Review,
+    /// The outputs of a task whose changes were applied.
+    Changed(Value),
+    /// The changes wait for a decision, again if the last one could not be applied.
+    Review(Option<TaskError>),
     /// The child waits for answers.
     Waits(Pause),
     /// Only the host can create the sandbox. It was requested under this name.
@@ -116,6 +119,15 @@ impl SandboxAttempt {
             Some(_) => SandboxDirectory::open_nested(&self.root, &self.run, &self.key),
             None => SandboxDirectory::open(&self.root, &self.run, &self.key),
         }
+    }
+
+    /// The row of its outputs, as the author's schema makes it. A nested sandbox has none: its result
+    /// becomes a row of the child that requested it.
+    pub(super) async fn accept(&self, outputs: Value) -> Result<Value, TaskError> {
+        if self.nested_source.is_some() {
+            return Ok(outputs);
+        }
+        accept(&self.state.schemas, &self.user_code, &self.run, &self.task, outputs).await
     }
 
     /// The limits of the tools in it.

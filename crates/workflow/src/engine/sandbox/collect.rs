@@ -48,7 +48,10 @@ impl SandboxAttempt {
         } else {
             synced.await?;
         }
-        let review = review::build(handle, bundles, bundle).await?;
+        let mut review = review::build(handle, bundles, bundle).await?;
+        if error.is_none() {
+            review.outputs = self.accept(review.outputs).await?;
+        }
         let remote_run_id = remote.run_id.clone().or(review.remote_run_id);
         let review = Review { remote_run_id, ..review };
         self.record_result(collected, &review).await?;

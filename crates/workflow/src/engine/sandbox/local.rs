@@ -22,7 +22,7 @@ use super::nested::ChildStep;
 use super::remote::RemoteIds;
 use super::{child_wait, request, result};
 use crate::engine::clock::now_ms;
-use crate::engine::commands::{CommandOutput, RUN_LABEL, SANDBOX_LABEL};
+use crate::engine::commands::{CommandOutput, RUN_LABEL, SANDBOX_LABEL, output_event};
 use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
 use crate::graph::{Sandbox, ToolLimits};
@@ -87,7 +87,7 @@ impl SandboxAttempt {
         };
         // The result is on the host by now, so the sandbox can be ended.
         let is_over = !is_stopped(&done);
-        if is_over && sandbox.allow_nested {
+        if is_over {
             self.end_nested().await;
         }
         let end = async {
@@ -206,9 +206,11 @@ impl SandboxAttempt {
         self.give_secrets(handle, local).await?;
         let rounds = pause.map_or(0, |pause| pause.rounds);
         let (command_line, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
-        let command = result::command(command_line, &child, tools, sandbox.allow_nested);
+        let names = local.environment.keys().map(String::as_str);
+        let command = result::command(command_line, &child, tools, names);
         let executed = self.execute_command(handle, rounds, (&command, tools), &environment);
         let output = timings.measure(Operation::Execute, executed).await?;
+        self.record_output(&output).await?;
         if let Some(mut waiting) = child_wait::read(handle, &output).await? {
             recorder.redaction.waits(&mut waiting.waits);
             return Ok(CommandOutcome::Waits(waiting));
@@ -219,7 +221,9 @@ impl SandboxAttempt {
         let into = directory.create_fresh("result")?;
         let is_default = sandbox.command.is_none();
         let redaction = &recorder.redaction;
-        let collected = result::collect(handle, &into, &output, (is_default, tools), redaction);
+        let needs_object = self.task.output.as_ref().is_some_and(|output| output.schema.is_some());
+        let limits = ((is_default, needs_object), tools);
+        let collected = result::collect(handle, &into, &output, limits, redaction);
         let (bundle, unsynced) = timings.measure(Operation::Collect, collected).await?;
         let remote = RemoteIds { run_id: bundle.manifest.run_id.clone(), ..RemoteIds::default() };
         let path = directory.path.join("result");
@@ -266,6 +270,19 @@ impl SandboxAttempt {
             }
         }
         Err(failed("the command could not be started").retryable())
+    }
+
+    /// Records what a command wrote.
+    async fn record_output(&self, output: &CommandOutput) -> Result<(), TaskError> {
+        let mut written = output.stdout.clone();
+        self.recorder.redaction.bytes(&mut written);
+        let streams = [("stdout", written.as_slice()), ("stderr", output.stderr.as_slice())];
+        let key = (&self.key, self.recorder.attempt);
+        let events: Vec<_> = streams
+            .into_iter()
+            .filter_map(|(name, bytes)| output_event(key, name, bytes))
+            .collect();
+        if events.is_empty() { Ok(()) } else { self.recorder.record(events, Vec::new()).await }
     }
 
     /// Gives the sandbox the values of its secrets that this process has. Requests that need another one

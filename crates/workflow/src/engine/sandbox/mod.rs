@@ -29,8 +29,9 @@ mod settle;
 mod slots;
 mod start;
 mod steps;
+mod tidy;
 
-pub(in crate::engine) use request::unsupported_attribute;
+pub(in crate::engine) use request::impossible;
 
 pub(crate) use attempt::{AttemptOutcome, SandboxAttempt};
 pub(crate) use child_runs::ChildRuns;
@@ -42,3 +43,4 @@ pub(crate) use handle::{SandboxHandle, sandbox_id};
 pub(crate) use nested::NestedCleanup;
 pub(crate) use recorder::{Record, Recorder};
 pub(crate) use slots::slots;
+pub(crate) use tidy::tidy;

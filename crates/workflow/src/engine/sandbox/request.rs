@@ -220,9 +220,24 @@ fn selectable(
     Ok((named(runtime(sandbox))?, fallback))
 }
 
+/// Why a sandbox can never be executed; `None` if it can. The same checks as when it is executed.
+pub(in crate::engine) fn impossible(
+    sandbox: &Sandbox,
+    environment: &BTreeMap<String, String>,
+) -> Option<String> {
+    if sandbox.workflow.is_none() && sandbox.command.is_none() && sandbox.provider.is_none() {
+        return Some("a <Sandbox> needs `workflow`, children, or `command`".to_owned());
+    }
+    let checked = contract(sandbox).and_then(|contract| match sandbox.provider {
+        Some(_) => Ok(()),
+        None => local(sandbox, contract.as_ref(), environment).map(drop),
+    });
+    checked.err().map(|error| error.message)
+}
+
 /// Why no requested runtime can ever execute a sandbox, because of one of its attributes. `None` if
 /// one can, and if the names of the runtimes have to be judged first.
-pub(in crate::engine) fn unsupported_attribute(sandbox: &Sandbox) -> Option<String> {
+fn unsupported_attribute(sandbox: &Sandbox) -> Option<String> {
     if sandbox.provider.is_some() {
         return None;
     }

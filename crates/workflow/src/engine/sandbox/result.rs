@@ -37,7 +37,7 @@ pub(super) async fn collect(
     handle: &SandboxHandle,
     into: &Dir,
     output: &CommandOutput,
-    (is_default, tools): (bool, ToolLimits),
+    ((is_default, needs_object), tools): ((bool, bool), ToolLimits),
     redaction: &Redaction,
 ) -> Result<(SandboxBundle, Vec<RelativePath>), TaskError> {
     let copied = copy_out(handle, RESULT, into, |path| {
@@ -47,7 +47,7 @@ pub(super) async fn collect(
     let mut files = copied.await?;
     redact_log(into, redaction)?;
     if !files.iter().any(|path| path.as_bytes() == MANIFEST.as_bytes()) {
-        let manifest = outputs_of_command(output, is_default, tools)?;
+        let manifest = outputs_of_command(output, (is_default, needs_object), tools)?;
         let path = RelativePath::new(MANIFEST).map_err(escape)?;
         write(into, &path, manifest.to_string().as_bytes())?;
         files.push(path);
@@ -147,11 +147,32 @@ pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<TaskError> {
         Status::Cancelled => "was cancelled",
     };
     let error = &bundle.manifest.outputs["error"];
+    let code = error["code"].as_str().filter(|code| FINAL_CODES.contains(code));
     let text = ["message", "cause"].map(|name| error[name].as_str().unwrap_or_default());
     let text = text.into_iter().filter(|text| !text.is_empty());
     let message = text.fold(format!("the child {status}"), |all, text| format!("{all}: {text}"));
-    Some(TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable())
+    // What cannot change in another attempt is not tried again.
+    Some(match code {
+        Some(code) => TaskError::new(code, message),
+        None => TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable(),
+    })
 }
+
+/// The codes of failures of a child that another attempt would have too. They are those of the sandbox.
+const FINAL_CODES: [&str; 12] = [
+    "AGENT_CONFIG_INVALID",
+    "APPROVAL_DENIED",
+    "INVALID_INPUT",
+    "INVALID_INPUT_VALUE",
+    "INVALID_OUTPUT",
+    "LOOP_MAX_ITERATIONS",
+    "MISSING_OUTPUT",
+    "TOOL_PATCH_FAILED",
+    "TOOL_PATH_ESCAPE",
+    "UNSUPPORTED",
+    "WORKFLOW_CHANGED",
+    "WORKFLOW_INVALID",
+];
 
 fn escape(error: impl std::fmt::Display) -> TaskError {
     TaskError::new("TOOL_PATH_ESCAPE", format!("Sandbox bundle path: {error}"))
@@ -217,7 +238,7 @@ fn exit_code(output: &CommandOutput) -> i32 {
 /// standard output if that is an object.
 fn outputs_of_command(
     output: &CommandOutput,
-    is_default: bool,
+    (is_default, needs_object): (bool, bool),
     tools: ToolLimits,
 ) -> Result<Value, TaskError> {
     if is_default || exit_code(output) != 0 {
@@ -232,9 +253,32 @@ fn outputs_of_command(
         return Err(TaskError::new("SANDBOX_EXECUTION_FAILED", message));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let outputs = serde_json::from_str::<Value>(text.trim()).ok().filter(Value::is_object);
+    let outputs = last_object(text.trim());
+    if outputs.is_none() && needs_object && !text.trim().is_empty() {
+        let beginning: String = text.trim().chars().take(MAX_BEGINNING).collect();
+        let message = format!(
+            "the standard output of the command in the sandbox is not a JSON object, but begins with {beginning:?}; it can also write the result to {RESULT}/{MANIFEST}"
+        );
+        return Err(TaskError::new("INVALID_OUTPUT", message));
+    }
     Ok(json!({ "status": "finished", "outputs": outputs }))
 }
+
+/// The JSON object that a text is, or that its last lines are.
+fn last_object(text: &str) -> Option<Value> {
+    let object = |text: &str| serde_json::from_str::<Value>(text).ok().filter(Value::is_object);
+    if let Some(whole) = object(text) {
+        return Some(whole);
+    }
+    let starts = text.match_indices("\n{").map(|(at, _)| at + 1);
+    let starts: Vec<usize> = starts.collect();
+    starts.into_iter().rev().take(MAX_STARTS).find_map(|at| object(&text[at..]))
+}
+
+/// How much of an output that is no JSON is displayed, in characters.
+const MAX_BEGINNING: usize = 200;
+/// At how many lines an object is searched.
+const MAX_STARTS: usize = 1_000;
 
 /// The failure of a command.
 fn failed(output: &CommandOutput, tools: ToolLimits) -> TaskError {
@@ -259,11 +303,11 @@ fn failed(output: &CommandOutput, tools: ToolLimits) -> TaskError {
 }
 
 /// The command to execute: that of the workflow, or else the program of the child.
-pub(super) fn command(
+pub(super) fn command<'a>(
     command: Option<&str>,
     run: &str,
     tools: ToolLimits,
-    allow_nested: bool,
+    variables: impl Iterator<Item = &'a str>,
 ) -> CommandLine {
     let Some(line) = command else {
         let arguments = ["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id", run];
@@ -277,9 +321,9 @@ pub(super) fn command(
         for (flag, limit) in limits {
             arguments.extend(limit.into_iter().flat_map(|it| [flag.to_owned(), it.to_string()]));
         }
-        if allow_nested {
-            arguments.push("--nested".to_owned());
-        }
+        // Its workflow reads the variables of its sandbox; the values are in the environment.
+        arguments.extend(variables.flat_map(|name| ["--env".to_owned(), name.to_owned()]));
+        arguments.push("--nested".to_owned());
         return CommandLine::Program(arguments);
     };
     CommandLine::Shell(line.to_owned())

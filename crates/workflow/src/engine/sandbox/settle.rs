@@ -40,7 +40,7 @@ impl SandboxAttempt {
         let decision = match decision {
             Some(decision) => decision,
             None if self.request_review(sandbox, &review).await? => {
-                return Ok(AttemptOutcome::Review);
+                return Ok(AttemptOutcome::Review(None));
             }
             None => Decision { is_approved: true, ..Decision::default() },
         };
@@ -57,7 +57,7 @@ impl SandboxAttempt {
                 let event = self.recorder.event("SandboxDiffNotApplied", more);
                 let waits = sandboxes::request_review(&self.run, &self.key, &review);
                 self.recorder.record(vec![event], vec![waits]).await?;
-                return Ok(AttemptOutcome::Review);
+                return Ok(AttemptOutcome::Review(Some(error)));
             }
             Err(error) => {
                 self.fail(request::runtime(sandbox), &error).await;
@@ -77,7 +77,10 @@ impl SandboxAttempt {
         events.push(self.recorder.stage("completed", 100));
         let end = sandboxes::end(&self.run, &self.key, Stage::Finished, now_ms());
         self.recorder.record(events, vec![end]).await?;
-        Ok(AttemptOutcome::Value(review.outputs))
+        Ok(match review.patch_count {
+            0 => AttemptOutcome::Value(review.outputs),
+            _ => AttemptOutcome::Changed(review.outputs),
+        })
     }
 
     /// Records the review; returns whether it waits for a decision.
@@ -116,7 +119,7 @@ impl SandboxAttempt {
         let reason = decision.note.clone();
         let because = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let message = format!("the changes of sandbox \"{}\" were denied{because}", self.key.node);
-        let error = TaskError::new("INVALID_INPUT", message);
+        let error = TaskError::new("INVALID_INPUT", message).denied();
         let event = self.recorder.event("SandboxDiffRejected", json!({ "reason": reason }));
         self.recorder.record(vec![event], Vec::new()).await?;
         self.fail(request::runtime(sandbox), &error).await;

@@ -76,7 +76,10 @@ impl SandboxAttempt {
         }
         let base_ref = self.base_ref()?;
         let config = request::config(sandbox, selected, self.tools(sandbox)).to_string();
-        let more = json!({ "runtime": request::runtime(sandbox), "configJson": config });
+        let mut more = json!({ "runtime": request::runtime(sandbox), "configJson": config });
+        if !self.task.meta.is_empty() {
+            more["meta"] = json!(self.task.meta);
+        }
         let created = self.recorder.event("SandboxCreated", more);
         let begin = self.start_statement(sandbox, selected, base_ref.as_deref());
         self.recorder

@@ -16,7 +16,12 @@ impl SandboxAttempt {
         // A nested sandbox is not in the rendering of the run.
         self.recorder.redaction.add_sandbox(sandbox);
         if self.state.options.sandboxes.is_none() {
-            return self.request_from_host(sandbox).await;
+            return match self.request_from_host(sandbox).await? {
+                AttemptOutcome::Value(outputs) => {
+                    Ok(AttemptOutcome::Value(self.accept(outputs).await?))
+                }
+                outcome => Ok(outcome),
+            };
         }
         let row = self.row().await?;
         if let Some(row) = row.as_ref().filter(|row| row.stage == Stage::Waiting) {

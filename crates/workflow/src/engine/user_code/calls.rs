@@ -25,7 +25,7 @@ impl Rendering {
     /// Whether all later renderings are the same, because the workflow depends on no values that
     /// change.
     pub(crate) fn is_settled(&self) -> bool {
-        self.read.is_empty() && !self.graph.has_loops()
+        self.read.is_empty() && !self.graph.has_loops() && !self.graph.has_boundaries()
     }
 }
 
@@ -44,4 +44,6 @@ pub(crate) struct TaskCall<'a> {
     pub(crate) run: &'a str,
     pub(crate) key: &'a Key,
     pub(crate) task: &'a Arc<Task>,
+    /// What the answer of an agent must be, which follows its prompt.
+    pub(crate) demand: &'a str,
 }

@@ -106,7 +106,7 @@ impl UserCode {
         heartbeats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         match self {
-            Self::Script(code) => code.work(call.run, work, heartbeats).await,
+            Self::Script(code) => code.work((call.run, call.demand), work, heartbeats).await,
             Self::Rust(code) => code.work(call, work, heartbeats).await,
         }
     }
@@ -119,8 +119,21 @@ impl UserCode {
         text: &str,
     ) -> Result<Value, Error> {
         match self {
-            Self::Script(code) => code.read(call.run, function, text).await,
+            Self::Script(code) => code.read(call.run, function, text.into()).await,
             Self::Rust(code) => code.read(call, function, text).await,
+        }
+    }
+
+    /// The row of a raw answer, made by the function of the author's schema.
+    pub(crate) async fn accept(
+        &self,
+        run: &str,
+        function: Function,
+        value: Value,
+    ) -> Result<Value, Error> {
+        match self {
+            Self::Script(code) => code.read(run, function, value).await,
+            Self::Rust(_) => Ok(value),
         }
     }
 

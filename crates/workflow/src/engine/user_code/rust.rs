@@ -92,6 +92,7 @@ impl RustCode {
                         (text.unwrap_or_else(|| made.to_string()), inputs.as_ref())
                     }
                 };
+                let text = text + call.demand;
                 self.call(call, *agent, inputs, Some(text), heartbeats).await
             }
             other => Err(Error::Answer(format!("{} is not a function", other.kind()))),
@@ -113,7 +114,7 @@ impl RustCode {
 
     async fn call(
         &self,
-        TaskCall { run, key, task }: TaskCall<'_>,
+        TaskCall { run, key, task, .. }: TaskCall<'_>,
         function: Function,
         inputs: Option<&BTreeMap<String, String>>,
         text: Option<String>,
@@ -195,7 +196,7 @@ fn incomplete(graph: &Graph, workflow: &RustWorkflow) -> Vec<Fault> {
 /// The last output of a task.
 fn output_of(journal: &SharedJournal, node: &str) -> Value {
     let journal = lock(journal);
-    let rows = journal.rows.iter().filter(|row| row["node"] == node);
+    let rows = journal.rows_of(node);
     let last = rows.max_by_key(|row| row["iteration"].as_u64());
     last.map(|row| row["value"].clone()).unwrap_or_default()
 }

@@ -10,18 +10,33 @@ use super::props::{Props, function_of};
 use crate::graph::agent::{Command, Program, Variables};
 use crate::graph::function::Function;
 
-const KEYS: [&str; 8] =
-    ["adapter", "args", "command", "env", "image", "model", "network", "timeoutMs"];
+const KEYS: [&str; 10] = [
+    "adapter",
+    "args",
+    "command",
+    "env",
+    "id",
+    "image",
+    "model",
+    "network",
+    "systemPrompt",
+    "timeoutMs",
+];
 
 /// Reads the agent of a task; `None` if it is not a command.
 pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
-    let mut found = props.take_tagged("agent", "agent")?;
+    let found = props.take_tagged("agent", "agent")?;
+    Some(from(props, found))
+}
+
+/// Reads a command from its description.
+pub(super) fn from(props: &mut Props<'_>, mut found: Map<String, Value>) -> Command {
     found.remove("$");
     let read = function_of(&found, "read");
     found.remove("read");
     props.check_fields("agent", &found, &KEYS);
     let mut found = Fields { found, props };
-    Some(Command {
+    Command {
         program: found.program(),
         model: found.text("model"),
         arguments: found.texts("args"),
@@ -29,8 +44,9 @@ pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
         environment: Variables(found.variables()),
         timeout: found.timeout(),
         network: found.flag("network"),
+        system_prompt: found.text("systemPrompt"),
         read: read.unwrap_or(Function(0)),
-    })
+    }
 }
 
 /// The fields of an agent, which are taken one by one.

@@ -60,6 +60,9 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("signal", "Signal"),
     ("subflow", "Subflow"),
     ("sandbox", "Sandbox"),
+    ("human", "HumanTask"),
+    ("worktree", "Worktree"),
+    ("boundary", "TryCatchFinally"),
 ];
 
 /// The default of `maxIterations`.
@@ -120,7 +123,7 @@ impl Reader<'_> {
                 props.fault("cannot be nested; use <Subflow>");
                 None
             }
-            "sequence" | "parallel" | "merge-queue" | "branch" => {
+            "sequence" | "parallel" | "merge-queue" | "branch" | "worktree" | "boundary" => {
                 Some(Part::Group { order: order(&kind, &mut props) })
             }
             "loop" => {
@@ -150,6 +153,20 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
             // The default of a queue is one task at a time.
             let limit = props.count("maxConcurrency", 1).unwrap_or(Some(1));
             Order::Parallel { limit }
+        }
+        "boundary" => Order::Boundary {
+            caught: props.flag("caught").unwrap_or_default(),
+            rethrows: props.flag("rethrows").unwrap_or_default(),
+        },
+        "worktree" => {
+            props.required_text("path");
+            props.text("branch");
+            if props.take("baseBranch").is_some() {
+                props.fault(
+                    "cannot have `baseBranch`: its agents start with the files of the project as they are",
+                );
+            }
+            Order::Sequence
         }
         "branch" => {
             props.flag("if");

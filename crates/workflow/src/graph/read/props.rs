@@ -223,7 +223,7 @@ impl<'a> Props<'a> {
     pub(super) fn output(&mut self, name: &'static str, id: &str) -> Option<Output> {
         let found = self.take(name)?;
         if let Some(table) = found.as_str().filter(|table| !table.is_empty()) {
-            return Some(Output { table: table.to_owned(), schema: None });
+            return Some(Output { table: table.to_owned(), schema: None, parse: None });
         }
         if let Some(nothing) = tagged(&found, "nothing") {
             let known = nothing.get("known").and_then(Value::as_array).map(Vec::as_slice);
@@ -246,6 +246,7 @@ impl<'a> Props<'a> {
         Some(Output {
             table: table.get("key").and_then(Value::as_str).unwrap_or(id).to_owned(),
             schema: schema.and_then(|at| self.schemas.get(at)).cloned(),
+            parse: function_of(table, "parse"),
         })
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::agent::command;
+use super::agent::{self, command};
 use super::cache::cache;
 use super::props::{Props, WORKFLOW, function_of, tagged};
 use super::sandbox;
 use crate::graph::function::Function;
-use crate::graph::model::{Prompt, Task, Work};
+use crate::graph::model::{Prompt, Task, Work, Worktree};
 use crate::graph::retry::{Growth, Retry};
-use crate::graph::wait::{Approval, Event, OnDeny, OnTimeout, Timer};
+use crate::graph::wait::{Answer, Approval, Event, OnDeny, OnTimeout, Timer};
 
 /// The fields of `retryPolicy`.
 const POLICY: [&str; 3] = ["backoff", "initialDelayMs", "maxDelayMs"];
@@ -45,6 +45,7 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         _ if is_skipped => Work::Static(Value::Null),
         "task" => work(props, inputs),
         "approval" => approval(props),
+        "human" => human(props),
         "timer" => timer(props),
         "wait-for-event" => event(props, &id),
         "signal" => {
@@ -54,7 +55,19 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         "subflow" => subflow(props),
         _ => Work::Sandbox(Box::new(sandbox::read(props))),
     };
+    let fallbacks = if kind == "task" { fallbacks(props, &work) } else { Vec::new() };
     let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();
+    let may_be_async = needs_approval || matches!(work, Work::Approval(_) | Work::Event(_));
+    let is_async = props.flag("async").unwrap_or_default();
+    if is_async && !may_be_async && !is_skipped {
+        props.fault("has `async`, but waits for no answer: it needs `needsApproval`");
+    }
+    let worktree = worktree(props);
+    if worktree.is_some() && matches!(work, Work::Sandbox(_)) {
+        props.fault(
+            "cannot be in a <Worktree>: a sandbox works on a copy of the project of its own",
+        );
+    }
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
     if produces && output.is_none() && !has_output && !is_skipped {
         props.fault("needs `output`: its output is validated and stored");
@@ -63,6 +76,9 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         props.fault("has a `cache`, but waits for an event that can occur only once");
     }
     let retry = retry(props, &work, continue_on_fail);
+    if kind == "task" {
+        refuse_unsupported(props);
+    }
     Task {
         id,
         work,
@@ -77,8 +93,58 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         cache,
         label,
         meta,
+        fallbacks,
+        worktree,
+        is_async,
         location: None,
     }
+}
+
+/// The worktree that encloses a task.
+fn worktree(props: &mut Props<'_>) -> Option<Worktree> {
+    let found = props.object("worktree")?;
+    let text = |name: &str| found.get(name).and_then(Value::as_str).map(str::to_owned);
+    Some(Worktree { path: text("path")?, branch: text("branch") })
+}
+
+/// Refuses attributes of upstream's `<Task>` that need a part of it that is not here.
+fn refuse_unsupported(props: &mut Props<'_>) {
+    // The realm evaluates outputs itself.
+    drop(props.take("scorers"));
+    for (name, why) in [
+        ("memory", "there is no memory that outlives a run"),
+        ("allowTools", "the tools of an agent are set by the options of its program"),
+    ] {
+        if props.take(name).is_some() {
+            props.fault(format!("`{name}` is not supported: {why}"));
+        }
+    }
+}
+
+/// The works of further attempts, with the same prompt and other agents.
+fn fallbacks(props: &mut Props<'_>, first: &Work) -> Vec<Work> {
+    let prompt = match first {
+        Work::Agent { prompt, .. } | Work::Command { prompt, .. } => prompt.clone(),
+        _ => {
+            drop(props.take("fallbacks"));
+            return Vec::new();
+        }
+    };
+    let mut works = Vec::new();
+    for found in props.list("fallbacks") {
+        let prompt = prompt.clone();
+        if let Some(command) = tagged(&found, "agent") {
+            let agent = Box::new(agent::from(props, command.clone()));
+            works.push(Work::Command { agent, prompt });
+        } else if let Some(agent) =
+            tagged(&found, "function").and_then(|function| function_of(function, "ref"))
+        {
+            works.push(Work::Agent { agent, prompt });
+        } else {
+            props.fault(format!("a further `agent` must be {AGENT}"));
+        }
+    }
+    works
 }
 
 /// The tasks whose outputs a function is called with: the names in `deps` are their ids, unless `needs`
@@ -126,9 +192,11 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
     }
 }
 
+/// The term for an agent in messages.
+const AGENT: &str = "a function, an object with `generate`, or a command, as in { command: \"…\" }";
+
 fn agent(props: &mut Props<'_>) -> Option<Function> {
-    let expected = "a function, an object with `generate`, or a command, as in { command: \"…\" }";
-    props.function_or("agent", expected)
+    props.function_or("agent", AGENT)
 }
 
 fn approval(props: &mut Props<'_>) -> Work {
@@ -144,10 +212,62 @@ fn approval(props: &mut Props<'_>) -> Work {
     };
     let (title, summary) = (text("title"), text("summary"));
     let choices = [("fail", OnDeny::Fail), ("continue", OnDeny::Continue), ("skip", OnDeny::Skip)];
+    for (name, why) in [
+        ("allowedUsers", "who decides is not checked: the owner of the run does"),
+        ("allowedScopes", "who decides is not checked: the owner of the run does"),
+        ("autoApprove", "nothing is approved by itself; use skipIf"),
+    ] {
+        if props.take(name).is_some() {
+            props.fault(format!("`{name}` is not supported: {why}"));
+        }
+    }
+    let on_deny = props.choice("onDeny", &choices).unwrap_or_default();
+    Work::Approval(Approval { title, summary, on_deny, answer: answer(props) })
+}
+
+/// The fields of an option of a selection.
+const OPTION: [&str; 4] = ["key", "label", "summary", "metadata"];
+
+/// What the user answers: a decision, or a choice among options.
+fn answer(props: &mut Props<'_>) -> Answer {
+    let modes = [("approve", 0), ("decision", 0), ("select", 1), ("rank", 2)];
+    let mode = props.choice("mode", &modes).unwrap_or_default();
+    let mut keys = Vec::new();
+    for (number, option) in props.list("options").iter().enumerate() {
+        match option {
+            Value::String(key) => keys.push(key.clone()),
+            Value::Object(option) => {
+                props.check_fields(&format!("options[{number}]"), option, &OPTION);
+                keys.extend(option.get("key").and_then(Value::as_str).map(str::to_owned));
+            }
+            _ => props.fault("`options` must be a list of { key, label }"),
+        }
+    }
+    match mode {
+        0 if keys.is_empty() => Answer::Decision,
+        0 => {
+            props.fault("has `options`: it needs mode=\"select\" or mode=\"rank\"");
+            Answer::Decision
+        }
+        _ if keys.is_empty() => {
+            props.fault("needs `options`, a list of { key, label }");
+            Answer::Decision
+        }
+        1 => Answer::Selection(keys),
+        _ => Answer::Ranking(keys),
+    }
+}
+
+/// A task that a person does: the answer is JSON.
+fn human(props: &mut Props<'_>) -> Work {
+    let prompt = props.required_text("prompt");
+    // Every invalid answer is refused when it is given, so there is no maximum.
+    props.count("maxAttempts", 1);
     Work::Approval(Approval {
-        title,
-        summary,
-        on_deny: props.choice("onDeny", &choices).unwrap_or_default(),
+        title: None,
+        summary: Some(prompt),
+        on_deny: OnDeny::Fail,
+        answer: Answer::Note,
     })
 }
 

@@ -31,18 +31,17 @@ impl SandboxAttempt {
     /// Sends a request to the host, or takes its result.
     ///
     /// # Errors
-    /// `INVALID_INPUT` unless both this sandbox and the enclosing one allow it; the failure of the
-    /// nested sandbox.
+    /// `INVALID_INPUT` unless this sandbox allows it; the failure of the nested sandbox.
     pub(in super::super) async fn request_from_host(
         &self,
         sandbox: &Sandbox,
     ) -> Result<AttemptOutcome, TaskError> {
         if !sandbox.allow_nested {
-            return Err(disabled("set allowNested on it and on the outer <Sandbox>"));
+            return Err(disabled("set allowNested on it"));
         }
         let inside = self.state.options.outer_sandbox.as_ref();
         let Some(results) = inside.and_then(OuterSandbox::nested) else {
-            return Err(disabled("the outer <Sandbox> has no allowNested"));
+            return Err(disabled("the command of the outer <Sandbox> takes no requests"));
         };
         if sandbox.provider.is_some() {
             let message =

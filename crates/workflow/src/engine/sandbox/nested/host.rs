@@ -8,7 +8,7 @@ use super::inner_sandbox::{InnerSandbox, Outcome};
 use super::request::NestedId;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::attempt::SandboxAttempt;
-use crate::engine::sandbox::grant::{Grant, disabled};
+use crate::engine::sandbox::grant::Grant;
 use crate::engine::sandbox::handle::SandboxHandle;
 use crate::engine::task_error::TaskError;
 use crate::graph::Sandbox;
@@ -72,9 +72,6 @@ impl SandboxAttempt {
         if requested.is_empty() {
             let goes_on = !pause.answers.is_empty() || own.iter().any(is_due);
             return Ok(if goes_on { ChildStep::Resume(pause) } else { ChildStep::Wait(pause) });
-        }
-        if !sandbox.allow_nested {
-            return Err(disabled("a child requests one, but its own sandbox has no allowNested"));
         }
         if requested.len() > MAX_AT_ONCE {
             let message =

@@ -161,7 +161,7 @@ impl<'t> InnerSandbox<'t> {
             };
             match outcome {
                 Err(error) if error.is_interruption() => return Err(error),
-                Ok(AttemptOutcome::Review) => return Ok(Outcome::Waits(vec![self.review()])),
+                Ok(AttemptOutcome::Review(_)) => return Ok(Outcome::Waits(vec![self.review()])),
                 Ok(AttemptOutcome::Waits(pause)) => {
                     let waits = pause.waits.into_iter().filter(|wait| !wait.is_for_host());
                     let waits = waits.map(|wait| wait.with_outer(&self.id.node));
@@ -170,7 +170,7 @@ impl<'t> InnerSandbox<'t> {
                 Ok(AttemptOutcome::HostRequest(_)) => {
                     return Err(failed("it waits for its own host"));
                 }
-                Ok(AttemptOutcome::Value(outputs)) => {
+                Ok(AttemptOutcome::Value(outputs) | AttemptOutcome::Changed(outputs)) => {
                     if let Err(error) = self.store_result(Ok(outputs)) {
                         self.store_result(Err(&error))?;
                     }

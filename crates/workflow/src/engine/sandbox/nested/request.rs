@@ -99,7 +99,7 @@ impl NestedId {
     /// # Errors
     /// `INVALID_INPUT` if it cannot.
     pub(crate) fn check(self) -> Result<Self, TaskError> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@=:".contains(&byte);
         let is_id = |id: &str| !id.is_empty() && !id.starts_with('.') && id.bytes().all(is_plain);
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let is_good = self.node.len() <= NODE_BYTES
@@ -112,7 +112,7 @@ impl NestedId {
         }
         let node: String = self.node.chars().take(NODE_BYTES).collect();
         Err(refused(format!(
-            "the identity of {node:?} is invalid: a node has at most {NODE_BYTES} letters, digits, `-`, `_` and `.`, a name {NAME_BYTES} hexadecimal digits, and an attempt is a number up to {MAX_ATTEMPTS}"
+            "the identity of {node:?} is invalid: a node has at most {NODE_BYTES} letters, digits, `-`, `_`, `.`, `:` and `=`, a name {NAME_BYTES} hexadecimal digits, and an attempt is a number up to {MAX_ATTEMPTS}"
         )))
     }
 

@@ -136,13 +136,18 @@ fn structured(
         }
         Some(_) => return Err(invalid("diffBundle is not an object")),
     };
+    let patches = files(&mut fields, "patches")?;
+    if !patches.is_empty() {
+        let message = "`patches` of a result cannot be applied: return the changes as `diffBundle`, { seq, baseRef, patches: [{ path, operation, diff }] }";
+        return Err(invalid(message));
+    }
     let stream_log = text(&mut fields, "streamLogPath")?.filter(|path| !path.is_empty());
     let stream_log = stream_log.map(|path| log(&path, roots)).transpose()?;
     Ok(StructuredResult {
         status,
         outputs,
         run_id,
-        patches: files(&mut fields, "patches")?,
+        patches,
         artifacts: files(&mut fields, "artifacts")?,
         diff_bundle,
         stream_log,

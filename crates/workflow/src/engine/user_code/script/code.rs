@@ -130,7 +130,7 @@ impl ScriptCode {
     /// heartbeat of the function.
     pub(crate) async fn work(
         &self,
-        run: &str,
+        (run, demand): (&str, &str),
         work: &Work,
         heartbeats: &Notify,
     ) -> Result<Value, Error> {
@@ -139,24 +139,29 @@ impl ScriptCode {
                 ("compute", json!({ "function": function, "inputs": inputs }))
             }
             Work::Agent { agent, prompt: Prompt::Text(text) } => {
-                ("ask", json!({ "agent": agent, "prompt": text }))
+                ("ask", json!({ "agent": agent, "demand": demand, "prompt": text }))
             }
             Work::Agent { agent, prompt: Prompt::Computed { function, inputs } } => {
-                ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
+                let function = json!(function);
+                let (agent, demand) = (json!(agent), json!(demand));
+                (
+                    "ask",
+                    json!({ "agent": agent, "demand": demand, "function": function, "inputs": inputs }),
+                )
             }
             other => return Err(Error::Answer(format!("{} is not a function", other.kind()))),
         };
         self.call(run, function, argument, heartbeats).await
     }
 
-    /// Reads the output of an agent, by calling a function of the run.
+    /// Reads the output of an agent, or a raw answer, by calling a function of the run.
     pub(crate) async fn read(
         &self,
         run: &str,
         function: Function,
-        text: &str,
+        value: Value,
     ) -> Result<Value, Error> {
-        let argument = json!({ "function": function, "text": text });
+        let argument = json!({ "function": function, "value": value });
         self.call(run, "read", argument, &Notify::new()).await
     }
 
@@ -329,7 +334,7 @@ impl ScriptCode {
         let sent = live.sent_rows.entry(run.to_owned()).or_default();
         let rows = journal.rows.get(*sent..).unwrap_or_default();
         *sent = journal.rows.len();
-        json!({ "rows": rows, "iterations": journal.iterations })
+        json!({ "rows": rows, "iterations": journal.iterations, "failures": journal.failures })
     }
 
     pub(super) fn journal(&self, run: &str) -> Result<SharedJournal, Error> {

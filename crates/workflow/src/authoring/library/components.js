@@ -1,0 +1,489 @@
+// Components that consist of other elements, under the names and with the attributes of upstream.
+// Where a later step depends on an earlier one, it is given the earlier one's output.
+import { Approval, Boundary, Element, Fragment, HumanTask, Loop, Parallel, Sequence, Task, Timer, Worktree } from "stockade:elements";
+import { runOfContext } from "stockade:context";
+import { checkKeys } from "stockade:keys";
+import { here } from "stockade:position";
+import { text } from "stockade:prompts";
+import { SmithersError, useCtx } from "stockade:smithers";
+
+const invalid = (message) => new SmithersError("INVALID_INPUT", message);
+
+const make = (type, props, key) => new Element(type, props, undefined, key);
+const list = (value) => (value === undefined || value === null ? [] : [value].flat());
+const lastOf = (target, id) => runOfContext(useCtx()).lastOf(target, id);
+const shown = (value) => JSON.stringify(value, null, 2) ?? "nothing yet";
+
+// A component that refuses attributes that it does not have, and is nothing if it is skipped.
+const composite = (name, attributes, required, render) => {
+  const component = (props) => {
+    checkKeys(`<${name}>`, props, ["skipIf", "id", "key", ...attributes]);
+    if (props.skipIf === true) return null;
+    const missing = required.find((attribute) => props[attribute] === undefined);
+    if (missing !== undefined) throw invalid(`<${name}> needs \`${missing}\``);
+    return render(props, props.id ?? here.name(name.replace(/^./, (first) => first.toLowerCase())));
+  };
+  return Object.assign(component, { displayName: name });
+};
+
+const sequence = (id, children) => make(Sequence, { id, children });
+const parallel = (children, maxConcurrency) => make(Parallel, maxConcurrency === undefined ? { children } : { children, maxConcurrency });
+
+// A task whose prompt has the outputs of other tasks after its own text.
+const asked = (props, prompt, needs) => {
+  const names = Object.keys(needs);
+  if (names.length === 0) return make(Task, { ...props, children: prompt });
+  const children = (found) => [text(prompt), ...names.map((name) => `${name}:\n${shown(found?.[name])}`)].join("\n\n");
+  return make(Task, { ...props, needs, children });
+};
+
+// The work of something that is an agent or a function.
+const worked = (props, worker, prompt, value) => {
+  if (typeof worker === "function") return make(Task, { ...props, children: () => worker(value?.()) });
+  return asked({ ...props, agent: worker }, prompt, {});
+};
+
+export const ReviewLoop = composite(
+  "ReviewLoop",
+  ["producer", "reviewer", "produceOutput", "reviewOutput", "maxIterations", "onMaxReached", "children"],
+  ["producer", "reviewer", "produceOutput", "reviewOutput", "children"],
+  ({ producer, reviewer, produceOutput, reviewOutput, maxIterations = 5, onMaxReached = "return-last", children }, id) => {
+    const [work, review] = [`${id}-produce`, `${id}-review`];
+    const verdict = lastOf(reviewOutput, review);
+    const prompt = () => (verdict === undefined ? text(children) : `${text(children)}\n\nThe last review:\n${shown(verdict)}\n\nYour last work:\n${shown(lastOf(produceOutput, work))}`);
+    return make(Loop, {
+      id,
+      until: verdict?.approved === true,
+      maxIterations,
+      onMaxReached,
+      children: [
+        make(Task, { id: work, output: produceOutput, agent: producer, children: prompt() }),
+        asked({ id: review, output: reviewOutput, agent: reviewer }, "Review this work, and decide whether it is approved.", { produced: work }),
+      ],
+    });
+  },
+);
+
+export const Optimizer = composite(
+  "Optimizer",
+  ["generator", "evaluator", "generateOutput", "evaluateOutput", "targetScore", "maxIterations", "onMaxReached", "children"],
+  ["generator", "evaluator", "generateOutput", "evaluateOutput", "children"],
+  ({ generator, evaluator, generateOutput, evaluateOutput, targetScore, maxIterations = 10, onMaxReached = "return-last", children }, id) => {
+    const [candidate, score] = [`${id}-generate`, `${id}-evaluate`];
+    const last = lastOf(evaluateOutput, score);
+    const prompt = last === undefined ? text(children) : `${text(children)}\n\nYour last candidate:\n${shown(lastOf(generateOutput, candidate))}\n\nIts evaluation:\n${shown(last)}`;
+    const evaluation =
+      typeof evaluator === "function"
+        ? make(Task, { id: score, output: evaluateOutput, needs: { candidate }, children: (found) => evaluator(found.candidate) })
+        : asked({ id: score, output: evaluateOutput, agent: evaluator }, "Evaluate this candidate, and give it a score.", { candidate });
+    return make(Loop, {
+      id,
+      until: targetScore !== undefined && last?.score >= targetScore,
+      maxIterations,
+      onMaxReached,
+      children: [make(Task, { id: candidate, output: generateOutput, agent: generator, children: prompt }), evaluation],
+    });
+  },
+);
+
+export const ScanFixVerify = composite(
+  "ScanFixVerify",
+  ["scanner", "fixer", "verifier", "scanOutput", "fixOutput", "verifyOutput", "reportOutput", "maxConcurrency", "maxRetries", "children"],
+  ["scanner", "fixer", "verifier", "scanOutput", "fixOutput", "verifyOutput", "reportOutput"],
+  ({ scanner, fixer, verifier, scanOutput, fixOutput, verifyOutput, reportOutput, maxConcurrency, maxRetries = 3, children }, id) => {
+    const [scan, verify] = [`${id}-scan`, `${id}-verify`];
+    const issues = list(lastOf(scanOutput, scan)?.issues);
+    const fixers = list(fixer);
+    const verdict = lastOf(verifyOutput, verify);
+    const isDone = verdict !== undefined && (verdict.resolved ?? verdict.passed ?? verdict.verified ?? verdict.allResolved) === true;
+    const fixes = issues.map((issue, at) =>
+      make(Task, { id: `${id}-fix-${at}`, output: fixOutput, agent: fixers[at % fixers.length], children: `Fix this problem:\n${shown(issue)}` }, at),
+    );
+    const loop = make(Loop, {
+      id: `${id}-loop`,
+      until: isDone,
+      maxIterations: maxRetries,
+      onMaxReached: "return-last",
+      children: [
+        make(Task, { id: scan, output: scanOutput, agent: scanner, children: children === undefined ? "Scan for problems, and list them as `issues`." : text(children) }),
+        parallel(fixes, maxConcurrency),
+        asked({ id: verify, output: verifyOutput, agent: verifier }, "Verify that these problems are fixed.", { scan }),
+      ],
+    });
+    const report = asked({ id: `${id}-report`, output: reportOutput, agent: verifier }, "Report what was found, what was fixed, and what is left.", { scan, verify });
+    return sequence(undefined, [loop, report]);
+  },
+);
+
+// The panelists as agents with names.
+const panelist = (entry, at) => {
+  const isConfig = typeof entry === "object" && entry !== null && entry.agent !== undefined;
+  const { agent, label, role } = isConfig ? entry : { agent: entry };
+  return { agent, role, name: label ?? role ?? `panelist-${at}` };
+};
+const STRATEGIES = {
+  synthesize: "Combine all of them into one coherent result.",
+  vote: "Count how many of them agree.",
+  consensus: "All of them must agree.",
+};
+
+export const Panel = composite(
+  "Panel",
+  ["panelists", "moderator", "panelistOutput", "moderatorOutput", "strategy", "minAgree", "maxConcurrency", "children"],
+  ["panelists", "moderator", "panelistOutput", "moderatorOutput", "children"],
+  ({ panelists, moderator, panelistOutput, moderatorOutput, strategy = "synthesize", minAgree, maxConcurrency, children }, id) => {
+    if (STRATEGIES[strategy] === undefined) throw invalid(`<Panel> \`strategy\` must be one of ${Object.keys(STRATEGIES).join(", ")}`);
+    const all = list(panelists).map(panelist);
+    const prompt = text(children);
+    const tasks = all.map(({ agent, role, name }) =>
+      make(Task, { id: `${id}-${name}`, output: panelistOutput, agent, label: role ?? name, children: role === undefined ? prompt : `You are ${role}.\n\n${prompt}` }, name),
+    );
+    const least = minAgree === undefined ? "" : ` At least ${minAgree} must agree.`;
+    const needs = Object.fromEntries(all.map(({ name }) => [name, `${id}-${name}`]));
+    const moderation = asked({ id: `${id}-moderator`, output: moderatorOutput, agent: moderator }, `These are the answers of a panel. ${STRATEGIES[strategy]}${least}`, needs);
+    return sequence(undefined, [parallel(tasks, maxConcurrency), moderation]);
+  },
+);
+
+export const Supervisor = composite(
+  "Supervisor",
+  ["boss", "workers", "planOutput", "workerOutput", "reviewOutput", "finalOutput", "maxIterations", "maxConcurrency", "useWorktrees", "children"],
+  ["boss", "workers", "planOutput", "workerOutput", "reviewOutput", "finalOutput", "children"],
+  ({ boss, workers, planOutput, workerOutput, reviewOutput, finalOutput, maxIterations = 3, maxConcurrency = 5, useWorktrees = false, children }, id) => {
+    const plan = lastOf(planOutput, `${id}-plan`);
+    const review = lastOf(reviewOutput, `${id}-review`);
+    const retried = review === undefined ? undefined : list(review.retriable);
+    const due = list(plan?.tasks).filter((task) => retried === undefined || retried.includes(task.id));
+    const unknown = due.find((task) => workers[task.workerType] === undefined);
+    if (unknown !== undefined) throw invalid(`the plan of <Supervisor> has a task for "${unknown.workerType}", which is not one of \`workers\``);
+    const work = due.map((task) => {
+      const node = make(Task, { id: `${id}-worker-${task.id}`, output: workerOutput, agent: workers[task.workerType], continueOnFail: true, label: `${task.workerType}: ${task.id}`, children: task.instructions ?? shown(task) }, task.id);
+      return useWorktrees ? make(Worktree, { path: `.worktrees/${id}-${task.id}`, branch: `worker/${id}-${task.id}`, children: node }, task.id) : node;
+    });
+    const needs = Object.fromEntries(list(plan?.tasks).filter((task) => lastOf(workerOutput, `${id}-worker-${task.id}`) !== undefined || due.includes(task)).map((task) => [task.id, `${id}-worker-${task.id}`]));
+    const reviewed = make(Task, {
+      id: `${id}-review`,
+      output: reviewOutput,
+      agent: boss,
+      children: () =>
+        `Review these results. Set allDone if all are satisfactory, and list the ids of tasks to repeat as retriable.\n\nplan:\n${shown(plan)}\n\nresults:\n${shown(Object.fromEntries(Object.entries(needs).map(([name, node]) => [name, lastOf(workerOutput, node)])))}`,
+    });
+    return sequence(undefined, [
+      make(Task, { id: `${id}-plan`, output: planOutput, agent: boss, children }),
+      make(Loop, { id: `${id}-loop`, until: review?.allDone === true, maxIterations, onMaxReached: "return-last", children: [parallel(work, maxConcurrency), reviewed] }),
+      asked({ id: `${id}-final`, output: finalOutput, agent: boss }, "Summarize the results.", { plan: `${id}-plan`, review: `${id}-review` }),
+    ]);
+  },
+);
+
+export const Debate = composite(
+  "Debate",
+  ["proposer", "opponent", "judge", "rounds", "argumentOutput", "verdictOutput", "topic"],
+  ["proposer", "opponent", "judge", "argumentOutput", "verdictOutput", "topic"],
+  ({ proposer, opponent, judge, rounds = 2, argumentOutput, verdictOutput, topic }, id) => {
+    const subject = text(topic);
+    const before = [];
+    const turns = [];
+    for (let round = 1; round <= rounds; round += 1) {
+      for (const [side, agent, stand] of [["proposer", proposer, "for"], ["opponent", opponent, "against"]]) {
+        const node = `${id}-${side}-${round}`;
+        turns.push(asked({ id: node, output: argumentOutput, agent }, `Argue ${stand} this, in round ${round} of ${rounds}: ${subject}`, Object.fromEntries(before)));
+        before.push([`${side} ${round}`, node]);
+      }
+    }
+    const verdict = asked({ id: `${id}-verdict`, output: verdictOutput, agent: judge }, `Judge this debate about: ${subject}`, Object.fromEntries(before));
+    return sequence(undefined, [...turns, verdict]);
+  },
+);
+
+const isPassed = (result) => result !== undefined && (result.passed ?? result.pass ?? result.ok ?? result.approved) === true;
+const VERDICTS = {
+  "all-pass": (passed, all) => passed === all,
+  majority: (passed, all) => passed * 2 > all,
+  "any-pass": (passed) => passed > 0,
+};
+
+export const CheckSuite = composite(
+  "CheckSuite",
+  ["checks", "verdictOutput", "strategy", "maxConcurrency", "continueOnFail"],
+  ["checks", "verdictOutput"],
+  ({ checks, verdictOutput, strategy = "all-pass", maxConcurrency, continueOnFail = true }, id) => {
+    if (VERDICTS[strategy] === undefined) throw invalid(`<CheckSuite> \`strategy\` must be one of ${Object.keys(VERDICTS).join(", ")}`);
+    const all = Array.isArray(checks) ? checks : Object.entries(checks).map(([name, check]) => ({ id: name, ...check }));
+    const tasks = all.map(({ id: name, agent, command, label }) => {
+      if (agent === undefined) throw invalid(`the check "${name}" of <CheckSuite> needs \`agent\``);
+      const prompt = command === undefined ? `Check this: ${label ?? name}` : `Run this check, and report whether it passed: ${command}`;
+      return make(Task, { id: `${id}-${name}`, output: verdictOutput, agent, continueOnFail, label: label ?? name, children: prompt }, name);
+    });
+    const verdict = () => {
+      const results = Object.fromEntries(all.map(({ id: name }) => [name, lastOf(verdictOutput, `${id}-${name}`)]));
+      const passed = Object.values(results).filter(isPassed).length;
+      const isGood = VERDICTS[strategy](passed, all.length);
+      return { passed: isGood, summary: `${passed} of ${all.length} checks passed`, results };
+    };
+    return sequence(undefined, [parallel(tasks, maxConcurrency), make(Task, { id: `${id}-verdict`, output: verdictOutput, children: withContext(verdict) })]);
+  },
+);
+
+// A function that is called later with the context of the rendering.
+const withContext = (call) => {
+  const run = runOfContext(useCtx());
+  return (...given) => run.within(() => call(...given));
+};
+
+const GROWTH = { fixed: () => 1, linear: (round) => round + 1, exponential: (round) => 2 ** round };
+
+export const Poller = composite(
+  "Poller",
+  ["check", "checkOutput", "maxAttempts", "backoff", "intervalMs", "onTimeout", "children"],
+  ["check", "checkOutput"],
+  ({ check, checkOutput, maxAttempts = 30, backoff = "fixed", intervalMs = 5000, onTimeout = "fail", children }, id) => {
+    if (GROWTH[backoff] === undefined) throw invalid(`<Poller> \`backoff\` must be one of ${Object.keys(GROWTH).join(", ")}`);
+    const node = `${id}-check`;
+    const last = lastOf(checkOutput, node);
+    const round = useCtx().iterations[id] ?? 0;
+    const isMet = last?.satisfied === true;
+    const pause = make(Timer, { id: `${id}-wait`, duration: intervalMs * GROWTH[backoff](round), skipIf: isMet });
+    return make(Loop, {
+      id,
+      until: isMet,
+      maxIterations: maxAttempts,
+      onMaxReached: onTimeout,
+      children: [worked({ id: node, output: checkOutput }, check, children ?? "Check whether the condition is satisfied."), pause],
+    });
+  },
+);
+
+export const Runbook = composite(
+  "Runbook",
+  ["steps", "defaultAgent", "stepOutput", "approvalRequest", "onDeny"],
+  ["steps", "stepOutput"],
+  ({ steps, defaultAgent, stepOutput, approvalRequest, onDeny = "fail" }, id) => {
+    const made = list(steps).flatMap(({ id: name, agent = defaultAgent, command, risk, label, output }) => {
+      if (agent === undefined) throw invalid(`the step "${name}" of <Runbook> needs \`agent\`, or <Runbook> \`defaultAgent\``);
+      if (!["safe", "risky", "critical"].includes(risk)) throw invalid(`the \`risk\` of step "${name}" of <Runbook> must be safe, risky or critical`);
+      const gate = `${id}-${name}-approval`;
+      const decision = risk === "safe" ? undefined : lastOf(gate, gate);
+      const request = { title: label ?? `Run ${name}?`, summary: command, ...approvalRequest };
+      const approval = make(Approval, { id: gate, output: gate, request, onDeny: onDeny === "skip" ? "continue" : "fail" }, gate);
+      const step = make(Task, { id: `${id}-${name}`, output: output ?? stepOutput, agent, label: label ?? name, skipIf: decision?.approved === false, children: command ?? label ?? name }, name);
+      return risk === "safe" ? [step] : [approval, step];
+    });
+    return sequence(undefined, made);
+  },
+);
+
+export const DecisionTable = composite("DecisionTable", ["rules", "default", "strategy"], ["rules"], ({ rules, default: otherwise = null, strategy = "first-match" }) => {
+  if (!["first-match", "all-match"].includes(strategy)) throw invalid("<DecisionTable> `strategy` must be first-match or all-match");
+  const met = list(rules).filter(({ when }) => (typeof when === "function" ? when(useCtx()) : when) === true);
+  if (met.length === 0) return otherwise;
+  return strategy === "first-match" ? met[0].then : parallel(met.map(({ then }) => then));
+});
+
+export const EscalationChain = composite(
+  "EscalationChain",
+  ["levels", "humanFallback", "humanRequest", "escalationOutput", "children"],
+  ["levels", "escalationOutput"],
+  ({ levels, humanFallback = false, humanRequest, escalationOutput, children }, id) => {
+    const run = runOfContext(useCtx());
+    const parts = [];
+    let isOpen = true;
+    for (const [at, { agent, output, label, escalateIf }] of levels.entries()) {
+      if (!isOpen) break;
+      const group = `${id}:level-${at}`;
+      const node = `${id}-level-${at}`;
+      parts.push(sequence(group, [make(Task, { id: node, output, agent, continueOnFail: true, label: label ?? `level ${at}`, children })]));
+      const result = run.lastOf(output, node);
+      const hasFailed = run.failureIn(group) !== undefined;
+      isOpen = hasFailed || (result !== undefined && escalateIf?.(result) === true);
+      if (!isOpen) continue;
+      const isLast = at + 1 === levels.length;
+      const value = { escalated: true, fromLevel: at, toLevel: at + 1 };
+      if (!isLast || humanFallback) parts.push(make(Task, { id: `${id}-escalation-${at}`, output: escalationOutput, continueOnFail: true, children: () => value }));
+    }
+    if (isOpen && humanFallback) {
+      const request = humanRequest ?? { title: "Escalation requires a decision", summary: `All ${levels.length} levels were exhausted.` };
+      parts.push(make(Approval, { id: `${id}-human`, output: `${id}-human`, request, onDeny: "continue" }));
+    }
+    return sequence(undefined, parts);
+  },
+);
+
+export const ClassifyAndRoute = composite(
+  "ClassifyAndRoute",
+  ["items", "categories", "classifierAgent", "classifierOutput", "routeOutput", "classificationResult", "maxConcurrency", "children"],
+  ["items", "categories", "classifierAgent", "classifierOutput", "routeOutput"],
+  ({ items, categories, classifierAgent, classifierOutput, routeOutput, classificationResult, maxConcurrency, children }, id) => {
+    const classify = `${id}-classify`;
+    const found = classificationResult ?? lastOf(classifierOutput, classify);
+    const prompt = `${children === undefined ? "Classify these items." : text(children)}\n\ncategories: ${Object.keys(categories).join(", ")}\n\nitems:\n${shown(items)}`;
+    const routes = list(found?.classifications ?? found?.category?.constructor === String ? (found.classifications ?? [found]) : []).map((entry, at) => {
+      const route = categories[entry.category];
+      if (route === undefined) throw invalid(`<ClassifyAndRoute> has no category "${entry.category}"`);
+      const isConfig = typeof route === "object" && route !== null && route.agent !== undefined;
+      const { agent, output, prompt: own } = isConfig ? route : { agent: route };
+      const name = entry.itemId ?? at;
+      const told = typeof own === "function" ? own(entry) : own;
+      return make(Task, { id: `${id}-${entry.category}-${name}`, output: output ?? routeOutput, agent, continueOnFail: true, children: told ?? `Handle this item:\n${shown(entry)}` }, name);
+    });
+    return sequence(undefined, [make(Task, { id: classify, output: classifierOutput, agent: classifierAgent, children: prompt }), parallel(routes, maxConcurrency)]);
+  },
+);
+
+export const GatherAndSynthesize = composite(
+  "GatherAndSynthesize",
+  ["sources", "synthesizer", "gatherOutput", "synthesisOutput", "gatheredResults", "maxConcurrency", "synthesisPrompt", "children"],
+  ["sources", "synthesizer", "gatherOutput", "synthesisOutput"],
+  ({ sources, synthesizer, gatherOutput, synthesisOutput, gatheredResults, maxConcurrency, synthesisPrompt, children }, id) => {
+    const all = Object.entries(sources);
+    const gather = all.map(([name, { agent, prompt, output, children: own }]) =>
+      make(Task, { id: `${id}-${name}`, output: output ?? gatherOutput, agent, label: name, children: prompt ?? own ?? `Gather what is known from ${name}.` }, name),
+    );
+    const told = synthesisPrompt ?? (children === undefined ? "Synthesize these findings." : text(children));
+    const needs = Object.fromEntries(all.map(([name]) => [name, `${id}-${name}`]));
+    const prompt = gatheredResults ? `${told}\n\n${shown(gatheredResults)}` : told;
+    return sequence(undefined, [parallel(gather, maxConcurrency), asked({ id: `${id}-synthesis`, output: synthesisOutput, agent: synthesizer }, prompt, needs)]);
+  },
+);
+
+export const ContentPipeline = composite("ContentPipeline", ["stages", "children"], ["stages", "children"], ({ stages, children }, id) => {
+  let before;
+  const made = list(stages).map(({ id: name, agent, output, label, prompt }) => {
+    const node = `${id}-${name}`;
+    const own = prompt ?? (before === undefined ? children : `Continue with the stage ${label ?? name}.`);
+    const task = asked({ id: node, output, agent, label: label ?? name }, own, before === undefined ? {} : { previous: before });
+    before = node;
+    return task;
+  });
+  return sequence(undefined, made);
+});
+
+export const DriftDetector = composite(
+  "DriftDetector",
+  ["captureAgent", "compareAgent", "captureOutput", "compareOutput", "baseline", "alertIf", "alert", "poll"],
+  ["captureAgent", "compareAgent", "captureOutput", "compareOutput", "baseline"],
+  ({ captureAgent, compareAgent, captureOutput, compareOutput, baseline, alertIf, alert, poll }, id) => {
+    const [capture, compare] = [`${id}-capture`, `${id}-compare`];
+    const result = lastOf(compareOutput, compare);
+    const hasDrifted = result !== undefined && (alertIf === undefined ? result.drifted === true : alertIf(result) === true);
+    const parts = [
+      make(Task, { id: capture, output: captureOutput, agent: captureAgent, children: "Capture the current state." }),
+      make(Task, {
+        id: compare,
+        output: compareOutput,
+        agent: compareAgent,
+        needs: { current: capture },
+        children: async (found) => `Compare the current state with the baseline.\n\nbaseline:\n${shown(typeof baseline === "function" ? await baseline() : baseline)}\n\ncurrent:\n${shown(found.current)}`,
+      }),
+      hasDrifted ? alert : null,
+    ];
+    if (poll === undefined) return sequence(undefined, parts);
+    const pause = make(Timer, { id: `${id}-wait`, duration: poll.intervalMs });
+    return make(Loop, { id, until: hasDrifted, maxIterations: poll.maxPolls ?? 100, onMaxReached: "return-last", children: [...parts, pause] });
+  },
+);
+
+export const Kanban = composite(
+  "Kanban",
+  ["columns", "useTickets", "agents", "maxConcurrency", "onComplete", "until", "maxIterations", "children"],
+  ["columns", "useTickets"],
+  ({ columns, useTickets, agents, maxConcurrency, onComplete, until = false, maxIterations = 5, children }, id) => {
+    const tickets = useTickets();
+    const board = columns.map(({ name, agent: own, output, prompt, task = {} }) => {
+      const agent = agents?.[name] ?? own;
+      const tasks = tickets.map((item) => {
+        const told = prompt === undefined ? `Process this item in the column "${name}":\n${shown(item)}` : prompt({ item, column: name });
+        return make(Task, { continueOnFail: true, label: `${name}: ${item.id}`, ...task, id: `${id}-${name}-${item.id}`, output, agent, children: told }, item.id);
+      });
+      return parallel(tasks, maxConcurrency);
+    });
+    const loop = make(Loop, { id: `${id}-loop`, until, maxIterations, onMaxReached: "return-last", children: board });
+    if (onComplete === undefined) return loop;
+    return sequence(undefined, [loop, make(Task, { id: `${id}-complete`, output: onComplete, label: "Board complete", children: children ?? { items: tickets.length } })]);
+  },
+);
+
+export const ApprovalGate = (props) => {
+  const { when, ...rest } = props;
+  if (typeof when !== "boolean") throw invalid("<ApprovalGate> needs `when`, true or false");
+  if (props.skipIf === true) return null;
+  if (when) return make(Approval, rest);
+  const { id, output, continueOnFail } = props;
+  return make(Task, { id, output, continueOnFail, children: () => ({ approved: true, note: "no approval was needed", decidedBy: null, decidedAt: null }) });
+};
+
+const failure = ({ code, message, frames }) => new SmithersError(code, message, { frames });
+
+const named = (id, kind) => id ?? here.name(kind);
+
+export const TryCatchFinally = (props) => {
+  checkKeys("<TryCatchFinally>", props, ["id", "key", "try", "catch", "catchErrors", "finally", "skipIf"]);
+  if (props.skipIf === true) return null;
+  if (props.try === undefined) throw invalid("<TryCatchFinally> needs `try`, an element");
+  const id = named(props.id, "try");
+  const error = runOfContext(useCtx()).failureIn(`${id}:try`);
+  const { catch: handler, catchErrors } = props;
+  const isMeant = catchErrors === undefined || (error !== undefined && catchErrors.includes(error.code));
+  const caught = handler !== undefined && isMeant;
+  const reaction = typeof handler === "function" ? (error === undefined ? null : handler(failure(error))) : handler;
+  const children = [sequence(`${id}:try`, props.try), sequence(`${id}:catch`, caught ? reaction : null), sequence(`${id}:finally`, props.finally)];
+  return make(Boundary, { caught, children });
+};
+
+const SagaStep = () => {
+  throw invalid("<Saga.Step> can only be directly in a <Saga>");
+};
+
+const stepsOf = (children) =>
+  list(children).flatMap((child) => {
+    if (child === null || typeof child === "boolean") return [];
+    if (child instanceof Element && child.type === Fragment) return stepsOf(child.props.children);
+    if (!(child instanceof Element) || child.type !== SagaStep) throw invalid("<Saga> contains <Saga.Step> elements, or has `steps`");
+    return [{ ...child.props, action: child.props.children }];
+  });
+
+export const Saga = (props) => {
+  checkKeys("<Saga>", props, ["id", "key", "steps", "onFailure", "skipIf", "children"]);
+  if (props.skipIf === true) return null;
+  const { onFailure = "compensate" } = props;
+  if (!["compensate", "compensate-and-fail", "fail"].includes(onFailure)) throw invalid("<Saga> `onFailure` must be compensate, compensate-and-fail or fail");
+  const id = named(props.id, "saga");
+  const steps = props.steps ?? stepsOf(props.children);
+  const run = runOfContext(useCtx());
+  const group = (step) => `${id}:${step.id}`;
+  const isUndone = run.failureIn(`${id}:try`) !== undefined && onFailure !== "fail";
+  const done = isUndone ? steps.filter((step) => run.isComplete(group(step))) : [];
+  const compensations = done.reverse().map((step) => make(Fragment, { children: step.compensation }, step.id));
+  const actions = steps.map((step) => make(Sequence, { id: group(step), children: step.action }, step.id));
+  const children = [sequence(`${id}:try`, actions), sequence(`${id}:catch`, compensations), sequence(`${id}:finally`, null)];
+  return make(Boundary, { caught: onFailure !== "fail", rethrows: onFailure === "compensate-and-fail", children });
+};
+Saga.Step = SagaStep;
+
+// Elements of upstream that need a part of it that is not here. A file that uses one is refused.
+const missing = (name, why) =>
+  Object.assign(
+    () => {
+      throw invalid(`<${name}> is not supported: ${why}`);
+    },
+    { displayName: name },
+  );
+
+export const ContinueAsNew = missing("ContinueAsNew", "a run keeps all its state, however long it is; use a <Loop>");
+export const Aspects = missing("Aspects", "tokens and costs of agents are not known to Stockade; use timeoutMs for limits of time");
+export const Memory = missing("Memory", "there is no memory that outlives a run; use outputs, or files of the project");
+export const Trellis = missing("Trellis", "use <Parallel> and <Sequence>");
+export const DelegationChain = missing("DelegationChain", "use <EscalationChain> or <Sequence>");
+export const SuperSmithers = missing("SuperSmithers", "a workflow cannot change its own file while it runs");
+export const IsolatedClone = missing("IsolatedClone", "use <Sandbox>, whose changes wait for a decision");
+
+// Interfaces for people change nothing of a run, so a file that has one runs, and is told so.
+const noted = new Set();
+const undisplayed = (name) => () => {
+  if (!noted.has(name)) console.warn(`<${name}> is not displayed: \`stockade up\` and \`stockade inspect\` show the run`);
+  noted.add(name);
+  return null;
+};
+export const UI = undisplayed("UI");
+export const TUI = undisplayed("TUI");
+export { HumanTask, Worktree };

@@ -1,0 +1,47 @@
+// Functions and values that upstream's files import beside the elements.
+import { SmithersError } from "stockade:smithers";
+
+const text = { type: ["string", "null"] };
+const schema = (properties, required) => ({ type: "object", properties, required });
+
+// The decisions of <Approval>, as JSON Schema.
+export const approvalDecisionSchema = schema({ approved: { type: "boolean" }, note: text, decidedBy: text, decidedAt: text }, ["approved"]);
+export const approvalSelectionSchema = schema({ selected: { type: "string" }, notes: text }, ["selected"]);
+export const approvalRankingSchema = schema({ ranked: { type: "array", items: { type: "string" } }, notes: text }, ["ranked"]);
+
+const absent = (what, why) => {
+  throw new SmithersError("UNSUPPORTED", `${what} is not supported: ${why}`);
+};
+
+// Tools are for agents that call a model from the workflow's own process. Here agents are commands with tools
+// of their own, so these can be imported and listed, but not be called.
+export const defineTool = (definition) => {
+  if (typeof definition?.execute !== "function") throw new SmithersError("INVALID_INPUT", "defineTool() requires an object with `execute`");
+  return { ...definition };
+};
+const tool = (name, description) => ({
+  name,
+  description,
+  execute: () => absent(`the tool ${name}`, "the process of a workflow file has no files and no programs; use <Sandbox command=…> or an agent that is a command"),
+});
+export const read = tool("read", "reads a file");
+export const write = tool("write", "writes a file");
+export const edit = tool("edit", "changes a file");
+export const grep = tool("grep", "searches files");
+export const bash = tool("bash", "runs a command");
+export const tools = { read, write, edit, grep, bash };
+
+// An evaluation of outputs, for the attribute `scorers`.
+export const createScorer = (definition) => {
+  const score = definition?.score ?? definition?.run;
+  if (typeof score !== "function") throw new SmithersError("INVALID_INPUT", "createScorer() requires an object with `id` and `score`");
+  return { ...definition, score };
+};
+
+// Prompts in .md and .mdx files are imported without a plugin.
+export const mdxPlugin = () => {};
+
+export const runWorkflow = () => absent("runWorkflow()", "runs are started by `stockade up`; use <Subflow> for a workflow in another one");
+export const executeChildWorkflow = () => absent("executeChildWorkflow()", "use <Subflow>, or the function of this name in the request of a provider");
+export const continueAsNew = () => absent("continueAsNew()", "a run keeps all its state, however long it is; use a <Loop>");
+export const usePatched = () => absent("usePatched()", "`stockade resume --accept-workflow-change` continues a run with changed code");
