@@ -66,6 +66,7 @@ mod smithers_pages;
 mod smithers_types;
 mod snapshots;
 mod snippet;
+mod sync;
 mod tools;
 mod tty;
 mod typing_errors;

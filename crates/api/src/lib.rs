@@ -30,11 +30,13 @@ mod secrets;
 mod session;
 mod snapshot;
 mod stream;
+mod sync;
 mod tool;
 pub mod variables;
 mod wait;
 pub mod wire;
 mod workflows;
+mod workspace;
 
 pub use browser::{
     BrowserSession, CALLBACK_PATH, LINK_SECONDS, LinkKey, OPEN_PATH, OpenPort, OpenedPort,
@@ -82,11 +84,18 @@ pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stockade_core::Bytes;
 pub use stream::{Duplex, Items};
+pub use sync::{ConflictPolicy, LargeFiles, SkippedFile, SyncConflict, SyncFiles, SyncReport, Vfs};
 pub use tool::{RunTool, Tool, ToolResult};
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
     Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,
     RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
+};
+
+pub use workspace::{
+    ChangeWorkspace, CommitWorkspace, CommittedWorkspace, ReadWorkspace, WorkspaceBranch,
+    WorkspaceByName, WorkspaceChange, WorkspaceCommit, WorkspaceFile, WorkspaceHistory,
+    WorkspaceInfo, WorkspaceList, WorkspaceTree,
 };
 
 /// An error with its stable code.

@@ -23,6 +23,7 @@ use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
 use crate::locks::Locks;
 use crate::operations::links::LinkKeys;
+use crate::operations::sync;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) locks: Locks<SandboxId>,
     /// One lock for each owner: what has checked the owner's quota holds it.
     pub(crate) owner_locks: Locks<OwnerId>,
+    /// One synchronization at a time for each sandbox.
+    pub(crate) sync_locks: Locks<SandboxId>,
     pub(crate) terminations: Terminations,
     /// One operation at a time for each idempotency key.
     pub(crate) key_locks: Locks<WorkflowId>,
@@ -137,6 +140,7 @@ impl Inner {
             let removed = self.with_deadline(runtime.remove_snapshot(files)).await;
             removed.map_err(|error| runtime_problem(&error))?;
         }
+        sync::forget(self, &row.unique_name());
         Ok(())
     }
 
