@@ -35,6 +35,7 @@ mod doctor;
 mod documents;
 mod early_end;
 mod escape;
+mod fireflow;
 mod first_requests;
 mod full_disk;
 mod hints;

@@ -63,7 +63,7 @@ impl<'w> Scene<'w> {
     }
 
     /// Copies a directory of the host into the sandbox, and returns the report.
-    fn into(&self, options: &[&str], from: &Path, to: &str) -> Value {
+    fn copy_in(&self, options: &[&str], from: &Path, to: &str) -> Value {
         self.report(options, from.to_str().unwrap(), &self.inside(to))
     }
 
@@ -88,7 +88,7 @@ impl<'w> Scene<'w> {
 
     /// All files and links below a directory of the sandbox, sorted.
     fn list(&self, path: &str) -> Vec<String> {
-        let script = format!("cd {path} 2>/dev/null && find . -mindepth 1 | sed 's|^./||' | sort");
+        let script = format!("cd {path} 2>/dev/null || exit 0; find . -mindepth 1 | sed 's|^./||' | LC_ALL=C sort");
         self.sh(&script).lines().map(str::to_owned).collect()
     }
 

@@ -21,6 +21,7 @@ mod keys;
 mod live_command;
 pub mod measurement;
 mod network;
+mod node;
 mod observed;
 mod operation;
 mod published;
@@ -68,6 +69,7 @@ pub use keys::{ApiKey, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, R
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};
 pub use network::{ChangeNetwork, Network, NetworkStatus};
+pub use node::{NodeOutputs, NodeType, RunNode};
 pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};

@@ -30,6 +30,7 @@ use crate::files::{
 use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
+use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
@@ -323,6 +324,10 @@ operations! {
         commit_workspace(CommitWorkspace) -> CommittedWorkspace;
         /// Lists the commits of a workspace.
         workspace_history(ReadWorkspace) -> WorkspaceHistory;
+        /// Runs a node of FireFlow: operations with named ports.
+        run_node(RunNode) -> NodeOutputs;
+        /// Lists the nodes.
+        nodes(Empty) -> Vec<NodeType>;
         /// Runs a tool in a sandbox.
         run_tool(RunTool) -> ToolResult;
         /// Lists the available tools.

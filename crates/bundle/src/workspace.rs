@@ -309,7 +309,10 @@ impl Workspace {
         for change in changes {
             match change {
                 Change::Delete(path) => {
-                    tree.retain(|known, _| !known.is_within(path));
+                    if has_below(&tree, path) {
+                        tree.retain(|known, _| !known.is_within(path));
+                    }
+                    tree.remove(path);
                 }
                 Change::Put(path, node) => {
                     for above in std::iter::successors(path.parent(), RelativePath::parent) {
@@ -320,8 +323,7 @@ impl Workspace {
                         }
                     }
                     let is_directory = matches!(node, Node::Directory { .. });
-                    let below = |known: &RelativePath| known != path && known.is_within(path);
-                    if !is_directory && tree.keys().any(below) {
+                    if !is_directory && has_below(&tree, path) {
                         return Err(Error::InTheWay(path.clone()));
                     }
                     tree.insert(path.clone(), node.clone());
@@ -424,6 +426,13 @@ impl Workspace {
         serde_json::from_slice(&text)
             .map_err(|source| Error::Damaged { workspace: self.name.clone(), source })
     }
+}
+
+/// Whether there is something below a path.
+pub fn has_below(tree: &Nodes, path: &RelativePath) -> bool {
+    // No name starts with a smaller byte.
+    let Ok(first) = path.join(b"\x01") else { return false };
+    tree.range(first..).next().is_some_and(|(known, _)| known.is_within(path))
 }
 
 /// Replaces the record of a branch.

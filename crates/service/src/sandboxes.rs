@@ -10,11 +10,11 @@ use stockade_api::{
     CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
     Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
     HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand, KillSandbox, ListBundles,
-    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile,
+    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs, NodeType,
     OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo, OutputItem,
     PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles,
     RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText,
-    ResolveEndpoint, Restore, Result, RevokeKey, RunTool, Sandbox, SandboxList, Sandboxes,
+    ResolveEndpoint, Restore, Result, RevokeKey, RunNode, RunTool, Sandbox, SandboxList, Sandboxes,
     SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets,
     ShowBundle, Snapshot, StatFile, SyncFiles, TakeSnapshot, Tool, ToolResult, WebSocket,
     WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
@@ -24,6 +24,7 @@ use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
 use crate::elsewhere;
+use crate::nodes;
 use crate::failure::{runtime_problem, store_problem};
 use crate::operation;
 use crate::operations::files::Change;
@@ -303,6 +304,14 @@ impl Sandboxes for Service {
         request: ReadWorkspace,
     ) -> Result<WorkspaceHistory> {
         workspaces::history(self, caller, request).await
+    }
+
+    async fn run_node(&self, caller: &Caller, request: RunNode) -> Result<NodeOutputs> {
+        Box::pin(nodes::run(self, caller, request)).await
+    }
+
+    async fn nodes(&self, _: &Caller, _: Empty) -> Result<Vec<NodeType>> {
+        Ok(nodes::list())
     }
 
     async fn run_tool(&self, caller: &Caller, request: RunTool) -> Result<ToolResult> {

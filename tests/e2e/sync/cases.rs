@@ -59,25 +59,25 @@ fn strings(list: &[&str]) -> Vec<String> {
 
 fn include_and_exclude(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c1", &[("a.txt", "a"), ("b.log", "b"), ("src/c.rs", "c")]);
-    let report = scene.into(&["--include", "**/*", "--exclude", "*.log"], &from, "/tmp/c1");
+    let report = scene.copy_in(&["--include", "**/*", "--exclude", "*.log"], &from, "/tmp/c1");
     same(strings(&["a.txt", "src", "src/c.rs"]), scene.list("/tmp/c1"))?;
     same((2, 1), (report["copied"].as_u64().unwrap(), report["skipped"].as_u64().unwrap()))
 }
 
 fn exclude_beats_include(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c2", &[("a/x", "1"), ("a/b/y", "2"), ("z", "3")]);
-    scene.into(&["--include", "a/**", "--exclude", "a/b/**"], &from, "/tmp/c2");
+    scene.copy_in(&["--include", "a/**", "--exclude", "a/b/**"], &from, "/tmp/c2");
     same(strings(&["a", "a/x"]), scene.list("/tmp/c2"))
 }
 
 fn dotfiles(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c3", &[(".env", "e"), (".git/config", "g"), ("a", "a")]);
-    let report = scene.into(&[], &from, "/tmp/c3");
+    let report = scene.copy_in(&[], &from, "/tmp/c3");
     same(strings(&[".env", "a"]), scene.list("/tmp/c3"))?;
     same(Some("git_directory".to_owned()), reason(&report, ".git"))?;
-    scene.into(&["--exclude", ".env"], &from, "/tmp/c3b");
+    scene.copy_in(&["--exclude", ".env"], &from, "/tmp/c3b");
     same(strings(&["a"]), scene.list("/tmp/c3b"))?;
-    scene.into(&["--git-dirs"], &from, "/tmp/c3c");
+    scene.copy_in(&["--git-dirs"], &from, "/tmp/c3c");
     same(strings(&[".env", ".git", ".git/config", "a"]), scene.list("/tmp/c3c"))?;
     // Never out of the sandbox, also under another name for it.
     scene.sh("cd /tmp/c3c && mkdir -p sub/.GIT && echo x > sub/.GIT/config");
@@ -90,10 +90,10 @@ fn dotfiles(scene: &Scene<'_>) -> Checked {
 
 fn gitignore_off(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c4", &[(".gitignore", "*.log\n"), ("a.log", "1"), ("b", "2")]);
-    let report = scene.into(&[], &from, "/tmp/c4");
+    let report = scene.copy_in(&[], &from, "/tmp/c4");
     same(strings(&[".gitignore", "b"]), scene.list("/tmp/c4"))?;
     same(Some("ignored".to_owned()), reason(&report, "a.log"))?;
-    scene.into(&["--no-gitignore"], &from, "/tmp/c4");
+    scene.copy_in(&["--no-gitignore"], &from, "/tmp/c4");
     same(strings(&[".gitignore", "a.log", "b"]), scene.list("/tmp/c4"))?;
     // The same out of the sandbox, where the ignore file comes with the files.
     let to = scene.directory("c4-out", &[]);
@@ -105,9 +105,9 @@ fn gitignore_off(scene: &Scene<'_>) -> Checked {
 
 fn empty_directories(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c5", &[("e/", ""), ("f", "1")]);
-    scene.into(&[], &from, "/tmp/c5");
+    scene.copy_in(&[], &from, "/tmp/c5");
     same(strings(&["f"]), scene.list("/tmp/c5"))?;
-    scene.into(&["--empty-dirs"], &from, "/tmp/c5");
+    scene.copy_in(&["--empty-dirs"], &from, "/tmp/c5");
     same(strings(&["e", "f"]), scene.list("/tmp/c5"))?;
     let to = scene.directory("c5-out", &[]);
     scene.out(&[], "/tmp/c5", &to);
@@ -119,7 +119,7 @@ fn empty_directories(scene: &Scene<'_>) -> Checked {
 fn mirror_deletes(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c6", &[("a", "1")]);
     scene.sh("mkdir -p /tmp/c6/deep/er && touch /tmp/c6/old.txt /tmp/c6/deep/er/x");
-    let report = scene.into(&["--mirror"], &from, "/tmp/c6");
+    let report = scene.copy_in(&["--mirror"], &from, "/tmp/c6");
     same(strings(&["a"]), scene.list("/tmp/c6"))?;
     let deleted = report["deletedPaths"].as_array().unwrap();
     ensure(deleted.contains(&"old.txt".into()), || report.to_string())?;
@@ -134,7 +134,7 @@ fn mirror_keeps(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c7", &[("a", "1"), (".gitignore", "*.log\n")]);
     scene.sh("mkdir -p /tmp/c7/node_modules; cd /tmp/c7; touch node_modules/x keep.log old");
     let options = ["--mirror", "--exclude", "node_modules/**"];
-    scene.into(&options, &from, "/tmp/c7");
+    scene.copy_in(&options, &from, "/tmp/c7");
     let kept = [".gitignore", "a", "keep.log", "node_modules", "node_modules/x"];
     same(strings(&kept), scene.list("/tmp/c7"))?;
     // The ignore file of the destination protects as well.
@@ -216,7 +216,7 @@ fn no_change(scene: &Scene<'_>) -> Checked {
 
 fn both_changed(scene: &Scene<'_>) -> Checked {
     let vfs = scene.directory("c11", &[("f", "v1"), ("g", "g1")]);
-    scene.into(&[], &vfs, "/tmp/c11");
+    scene.copy_in(&[], &vfs, "/tmp/c11");
     scene.world.plant(&vfs.join("f"), "v2");
     scene.sh("cd /tmp/c11 && printf v3 > f && printf g2 > g");
     let outcome = scene.sync(&[], &scene.inside("/tmp/c11"), vfs.to_str().unwrap());
@@ -235,7 +235,7 @@ fn both_changed(scene: &Scene<'_>) -> Checked {
 
 fn both_alike(scene: &Scene<'_>) -> Checked {
     let vfs = scene.directory("c12", &[("f", "v1")]);
-    scene.into(&[], &vfs, "/tmp/c12");
+    scene.copy_in(&[], &vfs, "/tmp/c12");
     scene.world.plant(&vfs.join("f"), "v2");
     scene.sh("printf v2 > /tmp/c12/f");
     let report = scene.out(&[], "/tmp/c12", &vfs);
@@ -244,13 +244,13 @@ fn both_alike(scene: &Scene<'_>) -> Checked {
 
 fn deleted_and_modified(scene: &Scene<'_>) -> Checked {
     let vfs = scene.directory("c13", &[("f", "v1"), ("g", "v1"), ("h", "v1"), ("i", "v1")]);
-    scene.into(&["--two-way"], &vfs, "/tmp/c13");
+    scene.copy_in(&["--two-way"], &vfs, "/tmp/c13");
     fs::remove_file(vfs.join("f")).unwrap();
     fs::remove_file(vfs.join("h")).unwrap();
     scene.world.plant(&vfs.join("g"), "v2");
     scene.world.plant(&vfs.join("new"), "n");
     scene.sh("cd /tmp/c13 && printf v2 > f && rm g i && echo m > more");
-    let report = scene.into(&["--two-way"], &vfs, "/tmp/c13");
+    let report = scene.copy_in(&["--two-way"], &vfs, "/tmp/c13");
     let both = strings(&["f", "g", "more", "new"]);
     same(both.clone(), scene.list("/tmp/c13"))?;
     same(both, list(&vfs))?;
@@ -260,7 +260,7 @@ fn deleted_and_modified(scene: &Scene<'_>) -> Checked {
 
 fn size_limit(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c14", &[("f", "01234567890"), ("g", "0123456789")]);
-    let report = scene.into(&["--max-file", "10"], &from, "/tmp/c14");
+    let report = scene.copy_in(&["--max-file", "10"], &from, "/tmp/c14");
     same(strings(&["g"]), scene.list("/tmp/c14"))?;
     same(Some("too_large".to_owned()), reason(&report, "f"))?;
     let fail = ["--max-file", "10", "--large-files", "fail"];
@@ -278,7 +278,7 @@ fn link_inside(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c15", &[("a", "1"), ("d/x", "2")]);
     symlink("./a", from.join("l")).unwrap();
     symlink("../a", from.join("d/up")).unwrap();
-    scene.into(&[], &from, "/tmp/c15");
+    scene.copy_in(&[], &from, "/tmp/c15");
     same("./a\n../a\n".to_owned(), scene.sh("cd /tmp/c15; readlink l d/up"))?;
     let to = scene.directory("c15-out", &[]);
     scene.out(&[], "/tmp/c15", &to);
@@ -289,7 +289,7 @@ fn link_leaving(scene: &Scene<'_>) -> Checked {
     let from = scene.directory("c16", &[("a", "1")]);
     symlink("/etc/passwd", from.join("l")).unwrap();
     symlink("../../x", from.join("m")).unwrap();
-    let report = scene.into(&[], &from, "/tmp/c16");
+    let report = scene.copy_in(&[], &from, "/tmp/c16");
     same(strings(&["a"]), scene.list("/tmp/c16"))?;
     same(Some("unsafe_link".to_owned()), reason(&report, "l"))?;
     same(Some("unsafe_link".to_owned()), reason(&report, "m"))?;
@@ -334,7 +334,7 @@ fn odd_names(scene: &Scene<'_>) -> Checked {
     ];
     let files: Vec<_> = names.iter().map(|name| (*name, *name)).collect();
     let from = scene.directory("c18", &files);
-    scene.into(&[], &from, "/tmp/c18");
+    scene.copy_in(&[], &from, "/tmp/c18");
     let to = scene.directory("c18-out", &[]);
     scene.out(&[], "/tmp/c18", &to);
     same(list(&from), list(&to))?;
@@ -352,7 +352,7 @@ fn no_utf8(scene: &Scene<'_>) -> Checked {
     let name = OsStr::from_bytes(b"a\xff");
     fs::write(from.join(name), "bytes").unwrap();
     scene.world.chown(&from.join(name));
-    let report = scene.into(&[], &from, "/tmp/c19");
+    let report = scene.copy_in(&[], &from, "/tmp/c19");
     same(&serde_json::json!([{ "base64": "Yf8=" }]), &report["copiedPaths"])?;
     let to = scene.directory("c19-out", &[]);
     scene.out(&[], "/tmp/c19", &to);
@@ -397,7 +397,7 @@ fn access_rules(world: &World) -> Checked {
     let rules = ["--access", "allow:readwrite:/tmp", "--access", "deny:read:/tmp/w/secret"];
     let scene = Scene::new(world, &rules);
     let from = scene.directory("c21", &[("a", "1"), ("secret/key", "k"), ("secretly", "s")]);
-    let report = scene.into(&[], &from, "/tmp/w");
+    let report = scene.copy_in(&[], &from, "/tmp/w");
     same(Some("access_denied".to_owned()), reason(&report, "secret/key"))?;
     let to = scene.directory("c21-out", &[("secret/key", "own")]);
     let report = scene.out(&["--mirror"], "/tmp/w", &to);
@@ -414,7 +414,7 @@ fn no_write(scene: &Scene<'_>) -> Checked {
     scene.sh("mkdir -p /tmp/c22 && echo 1 > /tmp/c22/a");
     let to = scene.directory("c22-out", &[]);
     let refused = if world.identity == Identity::User {
-        fs::set_permissions(&to, PermissionsExt::from_mode(0o555)).unwrap();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o555)).unwrap();
         scene.sync(&[], &scene.inside("/tmp/c22"), to.to_str().unwrap())
     } else {
         // Root may write everywhere; a client of another machine may not.

@@ -10,7 +10,7 @@ use crate::harness::World;
 fn kinds_change_only_without_loss(world: &World) {
     let scene = Scene::new(world, &[]);
     let vfs = scene.directory("kinds", &[("was-file", "1"), ("was-dir/x", "1"), ("plain", "1")]);
-    scene.into(&[], &vfs, "/tmp/k");
+    scene.copy_in(&[], &vfs, "/tmp/k");
     scene.sh("cd /tmp/k && rm -r was-file was-dir && mkdir was-file && echo 2 > was-file/y && echo 2 > was-dir");
     let report = scene.out(&[], "/tmp/k", &vfs);
     assert_eq!(report["conflicts"], 0, "{report}");
@@ -39,7 +39,7 @@ fn special_files_and_negations_are_as_git_has_them(world: &World) {
         ("sub/deep/local", "1"),
     ];
     let from = scene.directory("negations", &files);
-    scene.into(&[], &from, "/tmp/n");
+    scene.copy_in(&[], &from, "/tmp/n");
     let expected = [
         ".gitignore",
         "sub",
@@ -70,12 +70,12 @@ fn modes_are_kept_and_never_dangerous(world: &World) {
     for (name, bits) in [("r", 0o440), ("x", 0o755), ("p", 0o600)] {
         mode(&from.join(name), bits);
     }
-    scene.into(&[], &from, "/tmp/m");
+    scene.copy_in(&[], &from, "/tmp/m");
     let modes = "cd /tmp/m && stat -c %a r x p | tr '\\n' ' '";
     assert_eq!(scene.sh(modes), "440 755 600 ");
     // Only the permissions change.
     mode(&from.join("p"), 0o700);
-    let report = scene.into(&[], &from, "/tmp/m");
+    let report = scene.copy_in(&[], &from, "/tmp/m");
     assert_eq!((&report["copied"], &report["bytes"]), (&1.into(), &0.into()), "{report}");
     assert_eq!(scene.sh(modes), "440 755 700 ");
     scene.sh("cd /tmp/m && echo 1 > s && chmod 6777 s && echo 1 > w && chmod 666 w");
@@ -117,7 +117,7 @@ fn an_empty_source_is_no_mirror_by_accident(world: &World) {
     let refused = scene.sync(&["--mirror"], from.to_str().unwrap(), &scene.inside("/tmp/e"));
     refused.ends_with(2);
     assert_eq!(scene.list("/tmp/e"), ["a"]);
-    scene.into(&["--mirror", "--allow-empty"], &from, "/tmp/e");
+    scene.copy_in(&["--mirror", "--allow-empty"], &from, "/tmp/e");
     assert_eq!(scene.list("/tmp/e"), Vec::<String>::new());
     let dry = scene.out(&["--dry-run", "--mirror", "--allow-empty"], "/tmp/e", &to);
     assert_eq!((&dry["deleted"], list(&to)), (&1.into(), vec!["a".to_owned()]));
@@ -125,7 +125,19 @@ fn an_empty_source_is_no_mirror_by_accident(world: &World) {
     assert!(missing.stdout.contains("FILE_NOT_FOUND"), "{missing}");
 }
 
+fn files_never_become_a_repository(world: &World) {
+    let scene = Scene::new(world, &[]);
+    let script = "mkdir -p /tmp/b/sub/objects /tmp/b/sub/refs && cd /tmp/b/sub && \
+        echo 'ref: refs/heads/main' > HEAD && echo '[core]' > config && echo 1 > ../HEAD && echo 1 > objects/o";
+    scene.sh(script);
+    let to = scene.directory("bare-out", &[]);
+    let report = scene.out(&["--empty-dirs"], "/tmp/b", &to);
+    assert_eq!(reason(&report, "sub/HEAD").as_deref(), Some("git_directory"), "{report}");
+    assert_eq!(list(&to), ["HEAD", "sub", "sub/config", "sub/objects", "sub/objects/o", "sub/refs"]);
+}
+
 as_root_and_as_user!(
+    files_never_become_a_repository,
     kinds_change_only_without_loss,
     special_files_and_negations_are_as_git_has_them,
     modes_are_kept_and_never_dangerous,

@@ -69,4 +69,30 @@ fn a_workspace_is_synchronized_with_a_sandbox(world: &World) {
     assert!(branches.contains("(staged)"), "{branches}");
 }
 
-as_root_and_as_user!(writes_are_staged_and_committed, a_workspace_is_synchronized_with_a_sandbox);
+fn the_commands_of_the_document_work(world: &World) {
+    let made = world.stockade(&["create", "--id", "demo"]).finish();
+    made.succeeds();
+    world.write("src/a", "1");
+    world.write("plan.md", "plan");
+    let run = |words: &[&str]| {
+        let outcome = world.stockade(words).deadline(120).finish();
+        outcome.succeeds();
+        outcome.stdout
+    };
+    run(&["sync", "src", "demo:/tmp/src"]);
+    run(&["exec", "demo", "--", "sh", "-c", "mkdir /tmp/out && echo 1 > /tmp/out/result"]);
+    run(&["sync", "--mirror", "--commit", "-m", "Results", "demo:/tmp/out", "out"]);
+    assert_eq!(world.git(&["log", "-1", "--format=%s"]), "Results\n");
+    run(&["workspace", "create", "notes"]);
+    run(&["workspace", "write", "notes", "plan.md", "plan.md"]);
+    run(&["workspace", "commit", "notes", "-m", "First plan"]);
+    assert!(run(&["workspace", "log", "notes"]).contains("First plan"));
+    run(&["sync", "--two-way", "workspace:notes", "demo:/tmp/notes"]);
+    assert_eq!(run(&["exec", "demo", "--", "cat", "/tmp/notes/plan.md"]), "plan");
+}
+
+as_root_and_as_user!(
+    writes_are_staged_and_committed,
+    a_workspace_is_synchronized_with_a_sandbox,
+    the_commands_of_the_document_work,
+);

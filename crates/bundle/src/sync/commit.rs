@@ -244,7 +244,7 @@ impl Git {
             return Ok(());
         }
         let changed =
-            self.output(&["diff-tree", "-r", "-z", "--root", "--no-renames", commit], None)?;
+            self.output(&["diff-tree", "-r", "-z", "--root", "--no-commit-id", "--no-renames", commit], None)?;
         let mut fields = changed.split(|byte| *byte == 0).filter(|field| !field.is_empty());
         let mut lines = Vec::new();
         while let Some(field) = fields.next() {
@@ -282,7 +282,9 @@ impl Git {
             }
         }
         command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]);
-        command.args(["-c", "gc.auto=0", "-c", "core.quotePath=false"]).args(words);
+        // Files that came from a sandbox are never taken for a repository.
+        command.args(["-c", "safe.bareRepository=explicit", "-c", "gc.auto=0"]);
+        command.args(["-c", "core.quotePath=false"]).args(words);
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").current_dir(&self.top);
         if let Some((uid, gid)) = self.user {
             command.uid(uid).gid(gid).env_remove("HOME").env_remove("XDG_CONFIG_HOME");

@@ -20,8 +20,8 @@ pub use host::{has_content, scan};
 pub use place::{Place, Placed};
 pub use plan::{Action, Comparison, Conflict, Mode, Plan, Policy, Sides, compare};
 pub use tree::{
-    Found, MAX_DEPTH, Nodes, Scan, SkipReason, TEMPORARY, is_temporary, same, stays_inside,
-    write_mode,
+    Found, MAX_DEPTH, Nodes, Scan, SkipReason, TEMPORARY, is_temporary, same, skip_repositories,
+    stays_inside, write_mode,
 };
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::blobs::hash_file;
 use super::plan::Action;
-use super::tree::{Found, same, write_mode};
+use super::tree::{Found, TEMPORARY, same, write_mode};
 use crate::beneath::{self, Dir, FileKind, Rename};
 use crate::content;
 use crate::manifest::{ContentHash, Node};
@@ -50,7 +50,7 @@ impl<'a> Place<'a> {
         actions: &'a [Action],
         open: &'a dyn Fn(ContentHash) -> io::Result<File>,
     ) -> io::Result<Self> {
-        let name = format!("{}sync-{key}", super::TEMPORARY);
+        let name = format!("{TEMPORARY}sync-{key}");
         let temporary = RelativePath::new(name).map_err(io::Error::other)?;
         let stat = root.stat_self()?;
         let owner = rustix::process::geteuid().is_root().then_some((stat.uid, stat.gid));

@@ -94,6 +94,31 @@ impl Scan {
     }
 }
 
+/// Leaves out of a tree what git would take for a repository at the destination: the file `HEAD` of a
+/// directory that has `objects` and `refs`, or a `commondir`, there or here, in any letter case.
+pub fn skip_repositories(scan: &mut Scan, destination: &Scan) {
+    let named = |directory: Option<&RelativePath>, name: &str| {
+        let is_it = |path: &RelativePath| {
+            path.file_name().eq_ignore_ascii_case(name.as_bytes())
+                && path.parent().as_ref() == directory
+        };
+        scan.tree.keys().chain(destination.tree.keys()).any(is_it)
+    };
+    let heads = scan.tree.keys().filter(|path| path.file_name().eq_ignore_ascii_case(b"HEAD"));
+    let found: Vec<_> = heads
+        .filter(|head| {
+            let directory = head.parent();
+            let has = |name| named(directory.as_ref(), name);
+            (has("objects") && has("refs")) || has("commondir")
+        })
+        .cloned()
+        .collect();
+    for head in found {
+        scan.tree.remove(&head);
+        scan.skipped.insert(head, SkipReason::GitDirectory);
+    }
+}
+
 /// Whether two nodes have the same content; permissions are not compared.
 pub fn same(one: &Node, other: &Node) -> bool {
     match (one, other) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use stockade_audit::redact;
 
 /// Members with a name, an id, a path or a number.
-const PLAIN: [&str; 44] = [
+const PLAIN: [&str; 45] = [
     "id",
     "sandboxid",
     "path",
@@ -50,6 +50,7 @@ const PLAIN: [&str; 44] = [
     "twoway",
     "commit",
     "conflict",
+    "node",
 ];
 /// Members with a list of names.
 const LISTS: [&str; 6] = ["paths", "only", "allow", "refuse", "allowinternal", "exclude"];
@@ -78,6 +79,7 @@ pub(super) fn of_request(request: &Value) -> Map<String, Value> {
                 "command" => command(value),
                 "network" => Some(of_request(value).into()),
                 "workspace" => value.get("host").and_then(scalar).or_else(|| scalar(value)),
+                "inputs" => Some(of_request(value).into()),
                 "vfs" => Some(of_request(value).into()),
                 "changes" => list(members(value, "path")),
                 "mounts" => list(members(value, "host")),

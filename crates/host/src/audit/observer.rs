@@ -11,7 +11,7 @@ use stockade_core::{Code, Door};
 use super::{Audit, details, parse, reason};
 
 /// The operations that change nothing. Every other one is a change, also one that is added later.
-const READS: [&str; 35] = [
+const READS: [&str; 36] = [
     "select_runtime",
     "get_status",
     "list",
@@ -34,6 +34,7 @@ const READS: [&str; 35] = [
     "read_file",
     "receive_files",
     "workspaces",
+    "nodes",
     "read_workspace",
     "workspace_history",
     "diff_bundle",
@@ -50,7 +51,8 @@ const READS: [&str; 35] = [
     "workflows.measure",
 ];
 /// Changes whose start is not committed with a row.
-const WITHOUT_ROW: [&str; 6] = [
+const WITHOUT_ROW: [&str; 7] = [
+    "run_node",
     "attach_command",
     "open_port",
     "create_workspace",

@@ -23,7 +23,6 @@ use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
 use crate::locks::Locks;
 use crate::operations::links::LinkKeys;
-use crate::operations::sync;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
@@ -31,6 +30,7 @@ use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::SandboxRow;
+use crate::sync_bases;
 use crate::terminations::Terminations;
 use crate::tools::{ResolvePath, Tools};
 use crate::wakers::Wakers;
@@ -140,7 +140,7 @@ impl Inner {
             let removed = self.with_deadline(runtime.remove_snapshot(files)).await;
             removed.map_err(|error| runtime_problem(&error))?;
         }
-        sync::forget(self, &row.unique_name());
+        sync_bases::forget(&self.options, &row.unique_name());
         Ok(())
     }
 

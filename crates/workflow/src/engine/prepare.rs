@@ -136,6 +136,7 @@ pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
                 format!("the agent of task \"{}\": {}{cause}", task.id, problem.message)
             }
         },
+        Work::Node(_) if options.sandboxes.is_none() => commands::no_executor().message,
         _ => return None,
     };
     Some(location_prefix(task) + &what)

@@ -62,7 +62,6 @@ pub(super) type NeedsContent =
 /// What a scan has found.
 pub(super) struct Scanned {
     pub(super) scan: Scan,
-    pub(super) filter: Filter,
     /// Files that an interrupted copy has left.
     pub(super) leftovers: Vec<RelativePath>,
 }
@@ -110,7 +109,7 @@ impl Inside {
                 if may_be_missing && source.kind() == io::ErrorKind::NotFound =>
             {
                 let (scan, leftovers) = (Scan::default(), Vec::new());
-                return Ok(Scanned { scan, filter: input.filter, leftovers });
+                return Ok(Scanned { scan, leftovers });
             }
             Err(error) => return Err(runtime_problem(&error)),
         };
@@ -220,7 +219,7 @@ impl Inside {
                 }
             }
         }
-        Ok(Scanned { scan, filter, leftovers })
+        Ok(Scanned { scan, leftovers })
     }
 
     fn judge(

@@ -23,8 +23,7 @@ use stockade_core::{Code, Problem};
 use stockade_durable::{Builder, Context, Failure, StartOptions, Step};
 
 use self::staging::Staging;
-pub(crate) use self::staging::forget;
-use super::{record_with_next, workflow_fn};
+use super::workflow_fn;
 use crate::events;
 use crate::failure::{invalid, to_failure};
 use crate::inner::Inner;
@@ -157,9 +156,9 @@ async fn perform(
             let changed = placed?;
             let commit = async |_: Step| job.commit(&changed).await.map_err(to_failure);
             let id: Option<String> =
-                context.step_with("commit", record_with_next(), commit).await?;
+                context.step("commit", commit).await?;
             let base = async |_: Step| job.record_base(&changed).await.map_err(to_failure);
-            context.step_with("base", record_with_next(), base).await?;
+            context.step("base", base).await?;
             Ok((changed, id))
         }
         .await;

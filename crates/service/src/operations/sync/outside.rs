@@ -17,7 +17,7 @@ use stockade_bundle::manifest::{ContentHash, Node};
 use stockade_bundle::sync::{
     self, Action, Blobs, Filter, Found, Identity, Nodes, Place, ReadIgnoreFile, Scan, Verdict,
 };
-use stockade_bundle::workspace::{Change, MAIN, Workspaces};
+use stockade_bundle::workspace::{Change, MAIN, Workspaces, has_below};
 use stockade_core::{Code, OwnerId, Problem, VolumeName};
 
 use super::Direction;
@@ -378,22 +378,22 @@ impl WorkspacePath {
             false => Nodes::new(),
         };
         let (mut changes, mut changed) = (Vec::new(), Vec::new());
+        // What is left of the tree after the changes so far.
+        let mut left = tree.clone();
         for action in actions {
             let path = self.full(&action.path)?;
             let new = action.new.as_ref().map(|found| &found.node);
             let old = action.old.as_ref().map(|found| &found.node);
-            let current = tree.get(&path);
+            let current = left.get(&path).cloned();
+            let current = current.as_ref();
             if current == new {
                 continue;
             }
             let is_directory = |node: Option<&Node>| matches!(node, Some(Node::Directory { .. }));
-            let deleted = changes
-                .iter()
-                .any(|change| matches!(change, Change::Delete(deleted) if path.is_within(deleted)));
             let agrees = match (current, old) {
                 (Some(current), Some(old)) => sync::same(current, old),
                 (None, None) => true,
-                (Some(_), None) => deleted || (is_directory(current) && is_directory(new)),
+                (Some(_), None) => is_directory(current) && is_directory(new),
                 (None, Some(_)) => false,
             };
             if !agrees {
@@ -401,19 +401,12 @@ impl WorkspacePath {
                 continue;
             }
             match new {
-                None if is_directory(current) => {
-                    let rest = tree.keys().any(|known| {
-                        *known != path
-                            && known.is_within(&path)
-                            && !changes.iter().any(|change| {
-                                matches!(change, Change::Delete(gone) if known.is_within(gone))
-                            })
-                    });
-                    if !rest {
-                        changes.push(Change::Delete(path));
-                    }
+                // What is protected stays in it.
+                None if has_below(&left, &path) => {}
+                None => {
+                    left.remove(&path);
+                    changes.push(Change::Delete(path));
                 }
-                None => changes.push(Change::Delete(path)),
                 Some(node) => {
                     if let Node::File { hash, .. } = node
                         && !workspace.blobs().has(*hash).map_err(|error| problem(&error))?
@@ -421,6 +414,7 @@ impl WorkspacePath {
                         let put = |mut file: File| workspace.blobs().put(&mut file);
                         open(*hash).and_then(put).map_err(|error| problem(&error))?;
                     }
+                    left.insert(path.clone(), node.clone());
                     changes.push(Change::Put(path, node.clone()));
                 }
             }

@@ -10,7 +10,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::manifest::{ContentHash, Node};
 use stockade_bundle::sync::{
     Action, Comparison, Filter, Mode, Patterns, Plan, Policy, ReadIgnoreFile, Scan, Sides,
-    SkipReason, compare,
+    SkipReason, compare, skip_repositories,
 };
 use stockade_core::access::Level;
 use stockade_core::{Code, OwnerId, Problem};
@@ -87,7 +87,10 @@ impl Job<'_> {
             format!("{}\n{}", outside.name(), bytes_of(&as_path(&request.path)?).escape_ascii());
         let base =
             self.staging.base(&self.owned.unique_name(), &pair).map_err(|error| problem(&error))?;
-        let (source, destination, mut protect) = self.scan(&inside, &outside).await?;
+        let (mut source, destination, mut protect) = self.scan(&inside, &outside).await?;
+        if self.direction == Direction::ToVfs {
+            skip_repositories(&mut source, &destination);
+        }
         self.check_source(&source, &destination)?;
         let comparison = Comparison {
             mode: match (request.mirror, request.two_way) {
@@ -104,7 +107,10 @@ impl Job<'_> {
             },
             empty_directories: request.keep_empty_dirs,
         };
+        // What must not be read in the sandbox may be there.
+        let is_hidden = |path: &RelativePath| !inside.allows(Level::Read, path);
         let mut protected = |path: &RelativePath, is_directory| match &mut protect {
+            _ if is_hidden(path) => Ok(true),
             None => Ok(false),
             Some(filter) => filter.keeps(path, is_directory).map(|kept| !kept),
         };

@@ -12,15 +12,13 @@ use stockade_api::Result;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_bundle::data::DataDir;
-use stockade_bundle::manifest::{ContentHash, Node};
+use stockade_bundle::manifest::Node;
 use stockade_bundle::sync::{Blobs, Nodes};
 use stockade_core::{Code, Problem};
 
 use crate::failure::caused;
 use crate::inner::Inner;
-
-/// How many characters of a name's hash are the name of a file.
-const NAME_LENGTH: usize = 40;
+use crate::sync_bases::{BASES, hashed};
 
 /// The files of one operation.
 #[derive(Debug, Clone)]
@@ -40,8 +38,8 @@ impl Staging {
         let failed = |error: io::Error| problem(&error);
         let data = DataDir::open(&home.path).map_err(|error| caused(Code::Io, &error))?;
         let sync = data.sync().map_err(|error| caused(Code::Io, &error))?;
-        let key = ContentHash::of(operation.as_bytes()).to_hex()[..NAME_LENGTH].to_owned();
-        let (all, bases) = (make(&sync, "running").map_err(failed)?, make(&sync, "bases"));
+        let key = hashed(operation);
+        let (all, bases) = (make(&sync, "running").map_err(failed)?, make(&sync, BASES));
         let bases = Arc::new(bases.map_err(failed)?);
         let name = name(&key).map_err(failed)?;
         Ok(Self { all: Arc::new(all), bases, name, key })
@@ -116,24 +114,8 @@ impl Staging {
     }
 }
 
-/// Removes what is known about a sandbox whose files are removed.
-pub(crate) fn forget(inner: &Inner, sandbox: &str) {
-    let Some(home) = &inner.options.home else { return };
-    let Ok(data) = DataDir::open(&home.path) else { return };
-    // What cannot be removed now is only a file that is not needed.
-    if let Ok(sync) = data.sync()
-        && let Ok(path) = RelativePath::new(format!("bases/{}", hashed(sandbox)))
-    {
-        let _ = sync.remove_tree(&path);
-    }
-}
-
 fn base_path(sandbox: &str, pair: &str) -> io::Result<RelativePath> {
     name(&format!("{}/{}", hashed(sandbox), hashed(pair)))
-}
-
-fn hashed(text: &str) -> String {
-    ContentHash::of(text.as_bytes()).to_hex()[..NAME_LENGTH].to_owned()
 }
 
 fn name(text: &str) -> io::Result<RelativePath> {

@@ -45,7 +45,8 @@ impl Execution {
             | Work::Agent { .. }
             | Work::Command { .. }
             | Work::Subflow { .. }
-            | Work::Sandbox(_) => {
+            | Work::Sandbox(_)
+            | Work::Node(_) => {
                 self.store_task(key);
                 self.queue.start(key, task);
             }
@@ -124,6 +125,12 @@ impl Execution {
             return Box::pin(async move {
                 let result = child.execute(&key, workflow, input).await;
                 (key, result.map(AttemptOutcome::Value))
+            });
+        }
+        if let Work::Node(node) = &task.work {
+            let call = self.node_call(&key, node, task.timeout);
+            return Box::pin(async move {
+                (key, Box::pin(call.execute()).await.map(AttemptOutcome::Value))
             });
         }
         if matches!(task.work, Work::Sandbox(_)) {

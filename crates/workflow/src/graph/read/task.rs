@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 use super::agent::command;
 use super::cache::cache;
+use super::node;
 use super::props::{Props, WORKFLOW, function_of, tagged};
 use super::sandbox;
 use crate::graph::function::Function;
-use crate::graph::model::{Prompt, Task, Work};
+use crate::graph::model::{Output, Prompt, Task, Work};
 use crate::graph::retry::{Growth, Retry};
 use crate::graph::wait::{Approval, Event, OnDeny, OnTimeout, Timer};
 
@@ -52,8 +53,20 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
             event(props, &id)
         }
         "subflow" => subflow(props),
-        _ => Work::Sandbox(Box::new(sandbox::read(props))),
+        _ => match node::read(kind, props) {
+            Some(node) => Work::Node(Box::new(node)),
+            None => Work::Sandbox(Box::new(sandbox::read(props))),
+        },
     };
+    if let Work::Node(node) = &work {
+        after.extend(node.from.iter().cloned());
+        after.sort();
+        after.dedup();
+        // Its ports are its output, also if no table is named.
+        if output.is_none() && !has_output {
+            output = Some(Output { table: id.clone(), schema: None });
+        }
+    }
     let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
     if produces && output.is_none() && !has_output && !is_skipped {
