@@ -21,6 +21,7 @@ mod keys;
 mod live_command;
 pub mod measurement;
 mod network;
+mod node;
 mod observed;
 mod operation;
 mod published;
@@ -30,11 +31,13 @@ mod secrets;
 mod session;
 mod snapshot;
 mod stream;
+mod sync;
 mod tool;
 pub mod variables;
 mod wait;
 pub mod wire;
 mod workflows;
+mod workspace;
 
 pub use browser::{
     BrowserSession, CALLBACK_PATH, LINK_SECONDS, LinkKey, OPEN_PATH, OpenPort, OpenedPort,
@@ -66,6 +69,7 @@ pub use keys::{ApiKey, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, R
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};
 pub use network::{ChangeNetwork, Network, NetworkStatus};
+pub use node::{NodeOutputs, NodeType, RunNode};
 pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
@@ -82,11 +86,18 @@ pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stockade_core::Bytes;
 pub use stream::{Duplex, Items};
+pub use sync::{ConflictPolicy, LargeFiles, SkippedFile, SyncConflict, SyncFiles, SyncReport, Vfs};
 pub use tool::{RunTool, Tool, ToolResult};
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
     Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,
     RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
+};
+
+pub use workspace::{
+    ChangeWorkspace, CommitWorkspace, CommittedWorkspace, ReadWorkspace, WorkspaceBranch,
+    WorkspaceByName, WorkspaceChange, WorkspaceCommit, WorkspaceFile, WorkspaceHistory,
+    WorkspaceInfo, WorkspaceList, WorkspaceTree,
 };
 
 /// An error with its stable code.

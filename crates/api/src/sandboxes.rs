@@ -30,6 +30,7 @@ use crate::files::{
 use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
+use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
@@ -40,7 +41,12 @@ use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
 use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
 use crate::stream::{Duplex, Items};
+use crate::sync::SyncFiles;
 use crate::tool::{RunTool, Tool, ToolResult};
+use crate::workspace::{
+    ChangeWorkspace, CommitWorkspace, CommittedWorkspace, ReadWorkspace, WorkspaceByName,
+    WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
+};
 
 /// The response of an operation without a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -300,6 +306,28 @@ operations! {
         collect_changes(CollectChanges) -> CollectedChanges;
         /// Copies a directory of a sandbox to a new one on the host; for the owner of the server.
         collect_directory(CollectDirectory) -> Ack;
+        /// Starts to copy files from outside into a sandbox.
+        sync_from_vfs(SyncFiles) -> OperationInfo;
+        /// Starts to copy files from a sandbox to outside.
+        sync_to_vfs(SyncFiles) -> OperationInfo;
+        /// Creates a workspace.
+        create_workspace(WorkspaceByName) -> WorkspaceInfo;
+        /// Lists the caller's workspaces.
+        workspaces(Empty) -> WorkspaceList;
+        /// Removes a workspace with its history.
+        remove_workspace(WorkspaceByName) -> Ack;
+        /// Lists the files of a workspace, or reads one.
+        read_workspace(ReadWorkspace) -> WorkspaceTree;
+        /// Stages changes of a workspace, all or none.
+        change_workspace(ChangeWorkspace) -> WorkspaceInfo;
+        /// Commits what is staged in a workspace.
+        commit_workspace(CommitWorkspace) -> CommittedWorkspace;
+        /// Lists the commits of a workspace.
+        workspace_history(ReadWorkspace) -> WorkspaceHistory;
+        /// Runs a node of FireFlow: operations with named ports.
+        run_node(RunNode) -> NodeOutputs;
+        /// Lists the nodes.
+        nodes(Empty) -> Vec<NodeType>;
         /// Runs a tool in a sandbox.
         run_tool(RunTool) -> ToolResult;
         /// Lists the available tools.

@@ -259,6 +259,17 @@ impl DataDir {
         self.subdirectory(BASES)
     }
 
+    /// The directory of synchronizations: what both sides last had in common, and what is being
+    /// copied.
+    pub fn sync(&self) -> Result<Dir, Error> {
+        self.subdirectory("sync")
+    }
+
+    /// The directory of the workspaces of all owners.
+    pub fn workspaces(&self) -> Result<Dir, Error> {
+        self.subdirectory("workspaces")
+    }
+
     /// The directory of the records of trusted project files.
     pub fn trust(&self) -> Result<Dir, Error> {
         self.subdirectory("trust")

@@ -34,10 +34,12 @@ pub mod propose;
 pub mod sandbox;
 pub mod scan;
 pub mod store;
+pub mod sync;
 #[cfg(test)]
 mod testing;
 pub mod validate;
 pub mod view;
+pub mod workspace;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;

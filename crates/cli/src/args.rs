@@ -23,6 +23,7 @@ pub mod sandbox;
 pub mod sandbox_flags;
 pub mod serve;
 pub mod snippet;
+pub mod sync;
 pub mod volume;
 pub mod workflow;
 
@@ -144,6 +145,9 @@ pub enum Command {
     /// Copy files into or out of a sandbox
     #[command(after_help = examples::CP)]
     Cp(Copy),
+    /// Make a directory of a sandbox and one outside equal
+    #[command(after_help = examples::SYNC)]
+    Sync(Box<sync::Sync>),
     /// Remove files and directories from a sandbox
     #[command(after_help = examples::RM)]
     Rm(Remove),
@@ -216,6 +220,9 @@ pub enum Command {
     /// List and remove the caches of tools
     #[command(after_help = examples::CACHE)]
     Cache(volume::Cache),
+    /// Named trees of files with staged writes, commits and a history
+    #[command(after_help = examples::WORKSPACE)]
+    Workspace(sync::Workspace),
     /// Download, list, remove, import and export images
     #[command(after_help = examples::IMAGE)]
     Image(image::Image),

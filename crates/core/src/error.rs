@@ -87,6 +87,12 @@ names! {
         RegistryRateLimited = "REGISTRY_RATE_LIMITED",
         /// The registry cannot be reached, or fails.
         RegistryUnreachable = "REGISTRY_UNREACHABLE",
+        /// The caller may not use that directory outside of the sandbox for a synchronization.
+        VfsForbidden = "VFS_FORBIDDEN",
+        /// Both sides of a synchronization have changed the same files.
+        SyncConflict = "SYNC_CONFLICT",
+        /// A synchronization would copy more than allowed.
+        SyncTooLarge = "SYNC_TOO_LARGE",
         /// A requested path may never be applied.
         PathRefused = "PATH_REFUSED",
         /// A change to a file that host tools execute was not accepted by name.
@@ -166,6 +172,9 @@ impl Code {
             | Self::RegistryUnauthorized
             | Self::RegistryRateLimited
             | Self::RegistryUnreachable
+            | Self::VfsForbidden
+            | Self::SyncConflict
+            | Self::SyncTooLarge
             | Self::PathRefused
             | Self::ExecutedFile
             | Self::UnseenContent => 1,
@@ -195,6 +204,7 @@ impl Code {
             | Self::EgressInternal
             | Self::EgressMismatch
             | Self::RegistryUnauthorized
+            | Self::VfsForbidden
             | Self::PathRefused
             | Self::ExecutedFile
             | Self::UnseenContent => 403,
@@ -210,11 +220,12 @@ impl Code {
             | Self::Conflict
             | Self::Cancelled
             | Self::BundleConflict
+            | Self::SyncConflict
             | Self::PortInUse
             | Self::ImageInUse
             | Self::Busy => 409,
             Self::SandboxTerminated => 410,
-            Self::BundleTooLarge | Self::ImageTooLarge => 413,
+            Self::BundleTooLarge | Self::ImageTooLarge | Self::SyncTooLarge => 413,
             Self::BundleInvalid | Self::ImageInvalid => 422,
             Self::QuotaExceeded | Self::RateLimited | Self::RegistryRateLimited => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use stockade_bundle::RelativePath;
+pub use stockade_bundle::sync::stays_inside;
 
 use crate::files::Content;
 
@@ -333,25 +334,6 @@ impl<R: Read> TreeReader<R> {
 
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the stream of files is invalid: {what}"))
-}
-
-/// Whether a symbolic link at this depth below the top of a tree leads to a place in the tree. Only
-/// the start of the target may be `..`: after a name, `..` depends on what that name is.
-#[must_use]
-pub fn stays_inside(target: &[u8], depth: usize) -> bool {
-    if target.starts_with(b"/") {
-        return false;
-    }
-    let (mut above, mut named) = (0, false);
-    for part in target.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." if named => return false,
-            b".." => above += 1,
-            _ => named = true,
-        }
-    }
-    above <= depth
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ impl Service {
             id: identity::find_or_create(&*store).await?,
             locks: Locks::default(),
             owner_locks: Locks::default(),
+            sync_locks: Locks::default(),
             terminations: Terminations::default(),
             key_locks: Locks::default(),
             activity: Activity::default(),

@@ -8,7 +8,7 @@
 //! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
 //! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
 //! watches one sandbox. `reaper` removes what has no record, `launch` puts all of it together.
-//! `egress` serves the network of sandboxes. `orbiter` and `fireflow` hold the terms of these
+//! `egress` serves the network of sandboxes. `orbiter`, `fireflow` and `nodes` hold the terms of these
 //! systems.
 
 mod activity;
@@ -29,6 +29,7 @@ mod inner;
 mod launch;
 mod link_keys;
 mod locks;
+pub mod nodes;
 mod operation;
 mod operations;
 mod options;
@@ -47,6 +48,7 @@ mod spec;
 mod starts;
 mod store;
 pub mod streams;
+mod sync_bases;
 mod tail;
 mod terminations;
 mod text;

@@ -5,30 +5,33 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     Ack, ApiKey, AppliedBundle, AppliedPatch, ApplyBundle, ApplyPatch, AttachCommand, BundleDetail,
-    BundleList, ById, Caller, ChangeMetadata, ChangeNetwork, CollectChanges, CollectDirectory,
-    CollectedChanges, CommandInfo, CommandList, Connect, CreateKey, CreateSandbox, CreatedKey,
-    DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry,
-    GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand,
-    KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId,
-    OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput,
-    ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult,
-    ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RunTool, Sandbox, SandboxList,
-    Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions,
-    SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WriteFile, WriteResult,
+    BundleList, ById, Caller, ChangeMetadata, ChangeNetwork, ChangeWorkspace, CollectChanges,
+    CollectDirectory, CollectedChanges, CommandInfo, CommandList, CommitWorkspace,
+    CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
+    Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
+    HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand, KillSandbox, ListBundles,
+    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs, NodeType,
+    OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo, OutputItem,
+    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles,
+    RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText,
+    ResolveEndpoint, Restore, Result, RevokeKey, RunNode, RunTool, Sandbox, SandboxList, Sandboxes,
+    SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets,
+    ShowBundle, Snapshot, StatFile, SyncFiles, TakeSnapshot, Tool, ToolResult, WebSocket,
+    WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
+    WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
 use crate::elsewhere;
+use crate::nodes;
 use crate::failure::{runtime_problem, store_problem};
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
     exchange, execute, files, keys, lifecycle, metadata, network, output, query, restore, secrets,
-    session, snapshot, tool, watch,
+    session, snapshot, sync, tool, watch, workspaces,
 };
 use crate::service::Service;
 use crate::spec;
@@ -245,6 +248,70 @@ impl Sandboxes for Service {
 
     async fn collect_directory(&self, caller: &Caller, request: CollectDirectory) -> Result<Ack> {
         directory::collect(self, caller, request).await.map(|()| Ack {})
+    }
+
+    async fn sync_from_vfs(&self, caller: &Caller, request: SyncFiles) -> Result<OperationInfo> {
+        sync::start(self, caller, request, sync::Direction::FromVfs).await
+    }
+
+    async fn sync_to_vfs(&self, caller: &Caller, request: SyncFiles) -> Result<OperationInfo> {
+        sync::start(self, caller, request, sync::Direction::ToVfs).await
+    }
+
+    async fn create_workspace(
+        &self,
+        caller: &Caller,
+        request: WorkspaceByName,
+    ) -> Result<WorkspaceInfo> {
+        workspaces::create(self, caller, request).await
+    }
+
+    async fn workspaces(&self, caller: &Caller, _: Empty) -> Result<WorkspaceList> {
+        workspaces::list(self, caller).await
+    }
+
+    async fn remove_workspace(&self, caller: &Caller, request: WorkspaceByName) -> Result<Ack> {
+        workspaces::remove(self, caller, request).await.map(|()| Ack {})
+    }
+
+    async fn read_workspace(
+        &self,
+        caller: &Caller,
+        request: ReadWorkspace,
+    ) -> Result<WorkspaceTree> {
+        workspaces::read(self, caller, request).await
+    }
+
+    async fn change_workspace(
+        &self,
+        caller: &Caller,
+        request: ChangeWorkspace,
+    ) -> Result<WorkspaceInfo> {
+        workspaces::change(self, caller, request).await
+    }
+
+    async fn commit_workspace(
+        &self,
+        caller: &Caller,
+        request: CommitWorkspace,
+    ) -> Result<CommittedWorkspace> {
+        workspaces::commit(self, caller, request).await
+    }
+
+    async fn workspace_history(
+        &self,
+        caller: &Caller,
+        request: ReadWorkspace,
+    ) -> Result<WorkspaceHistory> {
+        workspaces::history(self, caller, request).await
+    }
+
+    async fn run_node(&self, caller: &Caller, request: RunNode) -> Result<NodeOutputs> {
+        Box::pin(nodes::run(self, caller, request)).await
+    }
+
+    async fn nodes(&self, _: &Caller, _: Empty) -> Result<Vec<NodeType>> {
+        Ok(nodes::list())
     }
 
     async fn run_tool(&self, caller: &Caller, request: RunTool) -> Result<ToolResult> {

@@ -1,14 +1,15 @@
 //! FireFlow's lifecycle: create, pause, renew, the end of a life, the watcher, commands.
 
 use stockade_api::{
-    ById, CommandLine, CreateSandbox, Execute, Expiry, OperationStatus, Renew, Result as Answer,
-    Sandbox, Sandboxes as _,
+    ById, CommandLine, CreateSandbox, Execute, Expiry, KillSandbox, OperationStatus, Renew,
+    Result as Answer, Sandbox, Sandboxes as _, SyncFiles, Vfs,
 };
 use stockade_core::event::Kind;
 use stockade_core::{Code, SandboxId, State};
 use stockade_durable::{Filter, WorkflowId};
 use stockade_runtime::Error;
 use stockade_service::fireflow::Status;
+use stockade_service::{Home, Options};
 
 use crate::harness::{Harness, Side, caller, program};
 use crate::support::{Case, no_driver, same};
@@ -94,6 +95,7 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
             same(Some(3), done.unwrap().end.exit_code)?;
             same(vec![Kind::SandboxCreated, Kind::CommandCompleted], harness.kinds().await)
         }
+        "event set" => event_set().await,
         "long operation handle" => {
             let harness = Harness::new().await;
             let id = harness.sandbox().await;
@@ -113,6 +115,43 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
         }
         _ => no_driver(),
     }
+}
+
+/// One of each operation, with a directory of the host as the other side of both transfers.
+async fn event_set() -> Result<(), String> {
+    let place = tempfile::tempdir().unwrap();
+    let home = Home { path: place.path().join("data"), owner: caller("u1").owner };
+    let harness = Harness::with(Options { home: Some(home), ..Options::default() }).await;
+    let id = harness.sandbox().await;
+    let directory = place.path().join("files");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("a"), "1").unwrap();
+    renew(&harness, &id, 7200.0).await.unwrap();
+    for operation in ["pause", "resume"] {
+        step(&harness, &id, operation).await.unwrap();
+    }
+    let execute = program(&id, &["true"]);
+    harness.run(|s| async move { s.execute(&caller("u1"), execute).await }).await.unwrap();
+    for into in [true, false] {
+        let directory = directory.as_os_str().as_encoded_bytes().to_vec();
+        let vfs = Vfs { directory: Some(directory.into()), ..Vfs::default() };
+        let request = SyncFiles::new(id.clone(), b"/tmp/files".to_vec(), vfs);
+        let started = harness.run(move |service| async move {
+            match into {
+                true => service.sync_from_vfs(&caller("u1"), request).await,
+                false => service.sync_to_vfs(&caller("u1"), request).await,
+            }
+        });
+        let ended = harness.result(&started.await.unwrap().workflow_id).await;
+        same((OperationStatus::Succeeded, None), (ended.status, ended.error))?;
+    }
+    let kill = KillSandbox { id, discard: false };
+    harness.run(|s| async move { s.kill(&caller("u1"), kill).await }).await.unwrap();
+    let mut kinds = harness.kinds().await;
+    kinds.sort_by_key(|kind| kind.as_str());
+    let mut expected: Vec<_> = Kind::ALL[..8].to_vec();
+    expected.sort_by_key(|kind| kind.as_str());
+    same(expected, kinds)
 }
 
 async fn row() -> Result<(), String> {

@@ -107,6 +107,13 @@ fn of_sandboxes(world: &World) {
     call("CONFLICT-network", &["allow", "box", "service.example"]);
     let link = ["exec", "box", "--", "ln", "-s", "loop", "/tmp/loop"];
     world.stockade(&link).finish().succeeds();
+    call("SYNC_TOO_LARGE", &["sync", "--max-files", "0", "src", "box:/tmp/sync"]);
+    world.stockade(&["sync", "src", "box:/tmp/sync"]).finish().succeeds();
+    world.write("src/main.rs", "outside");
+    let change = ["exec", "box", "--", "sh", "-c", "echo inside > /tmp/sync/main.rs"];
+    world.stockade(&change).finish().succeeds();
+    call("SYNC_CONFLICT", &["sync", "src", "box:/tmp/sync"]);
+    call("VFS_FORBIDDEN", &["sync", "box:/tmp/sync", "/"]);
     call("PATH_INVALID", &["cp", "box:/tmp/loop/file", "-"]);
     call("FILE_NOT_FOUND-path", &["cp", "box:relative", "-"]);
     call("no-such-directory", &["exec", "box", "--cwd", "relative", "--", "true"]);

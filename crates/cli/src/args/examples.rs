@@ -88,6 +88,52 @@ pub const CP: &str = "\
 Examples:
   stockade cp src demo:/tmp/src
   stockade cp demo:/tmp/result.txt .";
+pub const SYNC: &str = "\
+Examples:
+  stockade sync src demo:/tmp/src
+  stockade sync --mirror --commit -m \"Results\" demo:/tmp/out out
+  stockade sync --two-way workspace:notes demo:/tmp/notes
+
+A file that both sides have changed since the last time is a conflict and never overwritten, unless
+--conflict says which side wins.";
+pub const WORKSPACE: &str = "\
+Examples:
+  stockade workspace create notes
+  stockade workspace write notes plan.md plan.md
+  stockade workspace commit notes -m \"First plan\"";
+pub const WORKSPACE_CREATE: &str = "\
+Example:
+  stockade workspace create notes";
+pub const WORKSPACE_LS: &str = "\
+Example:
+  stockade workspace ls";
+pub const WORKSPACE_RM: &str = "\
+Example:
+  stockade workspace rm notes";
+pub const WORKSPACE_FILES: &str = "\
+Example:
+  stockade workspace files notes";
+pub const WORKSPACE_CAT: &str = "\
+Example:
+  stockade workspace cat notes plan.md";
+pub const WORKSPACE_WRITE: &str = "\
+Example:
+  stockade workspace write notes plan.md plan.md";
+pub const WORKSPACE_MKDIR: &str = "\
+Example:
+  stockade workspace mkdir notes drafts";
+pub const WORKSPACE_DELETE: &str = "\
+Example:
+  stockade workspace delete notes plan.md";
+pub const WORKSPACE_DISCARD: &str = "\
+Example:
+  stockade workspace discard notes";
+pub const WORKSPACE_COMMIT: &str = "\
+Example:
+  stockade workspace commit notes -m \"First plan\"";
+pub const WORKSPACE_LOG: &str = "\
+Example:
+  stockade workspace log notes";
 pub const RM: &str = "\
 Example:
   stockade rm demo:/tmp/src";
@@ -376,6 +422,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "exec",
             "shell",
             "cp",
+            "sync",
             "rm",
             "ls",
             "show",
@@ -402,7 +449,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "prune",
         ],
     ),
-    ("Images, volumes and caches", &["image", "volume", "cache"]),
+    ("Images, volumes and workspaces", &["image", "volume", "cache", "workspace"]),
     (
         "Workflows",
         &[

@@ -45,6 +45,8 @@ impl Command {
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Secret(secret) => secret.what.wants_json(),
             Self::Volume(volume) => volume.wants_json(),
+            Self::Sync(sync) => sync.json,
+            Self::Workspace(workspace) => workspace.wants_json(),
             Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
             Self::Keys(keys) => keys.common().json,

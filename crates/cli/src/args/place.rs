@@ -25,6 +25,8 @@ impl Command {
             | Self::Show(_)
             | Self::Cp(_)
             | Self::Rm(_)
+            | Self::Sync(_)
+            | Self::Workspace(_)
             | Self::Ps(_)
             | Self::Attach(_)
             | Self::Wait(_)

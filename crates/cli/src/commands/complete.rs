@@ -139,7 +139,7 @@ fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
         (["logs"], 0) => &[Commands, Runs],
         (["events"], 0) => &[Sandboxes, Runs],
         (["resume"], 0) => &[Runs, Sandboxes],
-        (["cp"], 0 | 1) | (["rm"], _) => &[SandboxPaths],
+        (["cp" | "sync"], 0 | 1) | (["rm"], _) => &[SandboxPaths],
         (["diff" | "apply" | "reject"], 0) => &[Bundles],
         (["restore"], 0) => &[Snapshots],
         (["volume", "rm" | "inspect"], _) => &[Kind::Volumes],

@@ -29,6 +29,7 @@ mod trust;
 mod undo;
 mod volume;
 pub mod workflow;
+mod workspace;
 
 use stockade_core::{Code, Problem};
 
@@ -64,6 +65,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Ls(arguments) => sandbox::list::run(arguments),
         Command::Show(arguments) => sandbox::show::run(arguments),
         Command::Cp(arguments) => sandbox::copy::run(arguments),
+        Command::Sync(arguments) => sandbox::sync::run(*arguments),
+        Command::Workspace(arguments) => workspace::run(arguments),
         Command::Rm(arguments) => sandbox::remove::run(arguments),
         Command::Forward(arguments) => sandbox::forward::run(arguments),
         Command::Open(arguments) => sandbox::open::run(arguments),

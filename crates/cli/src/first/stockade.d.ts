@@ -180,6 +180,94 @@ declare module "smithers-orchestrator" {
   }
   export function Sandbox(props: SandboxProps): Element;
 
+  // The nodes of FireFlow: operations on sandboxes with named ports. `from` names tasks whose outputs
+  // give the ports that pass through, and the stream.
+  interface Ports extends Common {
+    from?: string | string[];
+    sandboxId?: string;
+    accessRules?: { effect: "allow" | "deny"; level: "read" | "readwrite" | "execute"; path: string }[];
+    proxyConfig?: { defaultPort?: number; exposedPorts?: number[] };
+  }
+  interface CommandPorts extends Ports {
+    command: string | string[];
+    workingDirectory?: string;
+    env?: Record<string, string>;
+    uid?: number;
+    gid?: number;
+    user?: string;
+    stdin?: string;
+    timeoutSeconds?: number;
+  }
+  interface SyncPorts extends Ports {
+    path: string;
+    vfs?: { directory?: string; workspace?: string; path?: string; branch?: string };
+    workspaceId?: string;
+    directory?: string;
+    vfsPath?: string;
+    branch?: string;
+    include?: string[];
+    exclude?: string[];
+    gitignore?: boolean;
+    keepEmptyDirs?: boolean;
+    mirror?: boolean;
+    twoWay?: boolean;
+    allowEmpty?: boolean;
+    conflict?: "fail" | "skip" | "vfs_wins" | "container_wins";
+    commit?: boolean;
+    message?: string;
+    gitDirectories?: boolean;
+    maxFileBytes?: number;
+    largeFiles?: "skip" | "fail";
+    maxBytes?: number;
+    maxFiles?: number;
+    dryRun?: boolean;
+    wait?: boolean;
+  }
+  interface RequestPorts extends Ports {
+    port?: number;
+    path?: string;
+    headers?: Record<string, string>;
+    timeoutSeconds?: number;
+    limitBytes?: number;
+  }
+  interface HttpPorts extends RequestPorts {
+    method?: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
+    body?: string;
+  }
+  export function SandboxCreateNode(
+    props: Ports & {
+      image?: string;
+      resources?: Record<string, number>;
+      users?: { name: string; uid: number; gid?: number }[];
+      defaultUid?: number;
+      env?: Record<string, string>;
+      secrets?: string[];
+      networkPolicy?: { allow?: string[]; deny?: string[]; default?: "allow" | "deny" };
+      metadata?: Record<string, string>;
+      workspaceId?: string;
+      timeoutSeconds?: number;
+      runtime?: string;
+    },
+  ): Element;
+  export function SandboxExecuteNode(props: CommandPorts): Element;
+  export function SandboxExecuteStreamNode(props: CommandPorts): Element;
+  export function SandboxKillNode(props: Ports & { discard?: boolean }): Element;
+  export function SandboxPauseNode(props: Ports): Element;
+  export function SandboxResumeNode(props: Ports): Element;
+  export function SandboxRenewNode(props: Ports & { timeoutSeconds: number; shorten?: boolean }): Element;
+  export function SandboxStatusNode(props: Ports & { includeMetrics?: boolean }): Element;
+  export function SandboxSyncFromVFSNode(props: SyncPorts): Element;
+  export function SandboxSyncToVFSNode(props: SyncPorts): Element;
+  export function SandboxWriteSecretFileNode(
+    props: Ports & { secret: string; field?: string; scope?: "caller" | "flowOwner"; path: string; uid?: number },
+  ): Element;
+  export function SandboxHttpRequestNode(props: HttpPorts & { markdown?: boolean }): Element;
+  export function SandboxHttpStreamNode(props: HttpPorts): Element;
+  export function SandboxWebSocketNode(
+    props: RequestPorts & { protocols?: string[]; messages?: string[]; receive?: number },
+  ): Element;
+  export function SandboxStreamSplitterNode(props: Ports & { workflowId?: string }): Element;
+
   export interface Ctx<Input = any> {
     readonly runId: string;
     readonly input: Input;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use stockade_audit::redact;
 
 /// Members with a name, an id, a path or a number.
-const PLAIN: [&str; 38] = [
+const PLAIN: [&str; 45] = [
     "id",
     "sandboxid",
     "path",
@@ -44,6 +44,13 @@ const PLAIN: [&str; 38] = [
     "pattern",
     "acceptchanges",
     "terminalsize",
+    "directory",
+    "branch",
+    "mirror",
+    "twoway",
+    "commit",
+    "conflict",
+    "node",
 ];
 /// Members with a list of names.
 const LISTS: [&str; 6] = ["paths", "only", "allow", "refuse", "allowinternal", "exclude"];
@@ -71,7 +78,10 @@ pub(super) fn of_request(request: &Value) -> Map<String, Value> {
             match plain {
                 "command" => command(value),
                 "network" => Some(of_request(value).into()),
-                "workspace" => value.get("host").and_then(scalar),
+                "workspace" => value.get("host").and_then(scalar).or_else(|| scalar(value)),
+                "inputs" => Some(of_request(value).into()),
+                "vfs" => Some(of_request(value).into()),
+                "changes" => list(members(value, "path")),
                 "mounts" => list(members(value, "host")),
                 "volumes" | "caches" => list(members(value, "name")),
                 "edits" => list(members(value, "path")),

@@ -11,7 +11,7 @@ use stockade_core::{Code, Door};
 use super::{Audit, details, parse, reason};
 
 /// The operations that change nothing. Every other one is a change, also one that is added later.
-const READS: [&str; 32] = [
+const READS: [&str; 36] = [
     "select_runtime",
     "get_status",
     "list",
@@ -33,6 +33,10 @@ const READS: [&str; 32] = [
     "read_events",
     "read_file",
     "receive_files",
+    "workspaces",
+    "nodes",
+    "read_workspace",
+    "workspace_history",
     "diff_bundle",
     // What passes through a port is not an operation on the sandbox.
     "connect",
@@ -47,10 +51,25 @@ const READS: [&str; 32] = [
     "workflows.measure",
 ];
 /// Changes whose start is not committed with a row.
-const WITHOUT_ROW: [&str; 2] = ["attach_command", "open_port"];
+const WITHOUT_ROW: [&str; 7] = [
+    "run_node",
+    "attach_command",
+    "open_port",
+    "create_workspace",
+    "remove_workspace",
+    "change_workspace",
+    "commit_workspace",
+];
 /// The operations that free space. They are allowed also if no record can be stored.
-const FREEING: [&str; 6] =
-    ["kill", "remove_snapshot", "reject_bundle", "remove_file", "stop", "kill_command"];
+const FREEING: [&str; 7] = [
+    "kill",
+    "remove_snapshot",
+    "reject_bundle",
+    "remove_file",
+    "stop",
+    "kill_command",
+    "remove_workspace",
+];
 /// The operations whose answers name what they have made.
 const ANSWERS: [&str; 8] = [
     "create",

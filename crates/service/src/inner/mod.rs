@@ -30,6 +30,7 @@ use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::SandboxRow;
+use crate::sync_bases;
 use crate::terminations::Terminations;
 use crate::tools::{ResolvePath, Tools};
 use crate::wakers::Wakers;
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) locks: Locks<SandboxId>,
     /// One lock for each owner: what has checked the owner's quota holds it.
     pub(crate) owner_locks: Locks<OwnerId>,
+    /// One synchronization at a time for each sandbox.
+    pub(crate) sync_locks: Locks<SandboxId>,
     pub(crate) terminations: Terminations,
     /// One operation at a time for each idempotency key.
     pub(crate) key_locks: Locks<WorkflowId>,
@@ -139,6 +142,7 @@ impl Inner {
             let removed = self.with_deadline(runtime.remove_snapshot(files)).await;
             removed.map_err(|error| runtime_problem(&error))?;
         }
+        sync_bases::forget(&self.options, &row.unique_name());
         Ok(())
     }
 

@@ -29,8 +29,10 @@ pub(crate) mod restore;
 pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod snapshot;
+pub(crate) mod sync;
 pub(crate) mod tool;
 pub(crate) mod watch;
+pub(crate) mod workspaces;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -65,6 +67,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(tool::NAME, workflow_fn(inner, tool::perform))
         .workflow(files::NAME, workflow_fn(inner, files::perform))
         .workflow(files::SEND, workflow_fn(inner, files::perform_send));
+    let builder = sync::register(builder, inner);
     bundles::register(watch::register(lifecycle::register(builder, inner), inner), inner)
 }
 

@@ -11,8 +11,8 @@ use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
-    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, ReadRange,
-    Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, Unsupported, Usage, WindowSize,
+    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, PackedTree, ReadRange,
+    Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, TreeSize, Unsupported, Usage, WindowSize,
     WorkspaceChanges, WriteOptions,
 };
 use tokio::runtime::Handle;
@@ -246,6 +246,25 @@ impl Runtime for GatedRuntime {
         options: WriteOptions,
     ) -> Result<u64> {
         self.gated_call("write_file", self.fake.write_file(id, path, content, options)).await
+    }
+
+    async fn unpack(
+        &self,
+        id: &SandboxId,
+        to: &SandboxPath,
+        mode: u32,
+        content: Content,
+    ) -> Result<TreeSize> {
+        self.gated_call("unpack", self.fake.unpack(id, to, mode, content)).await
+    }
+
+    async fn pack(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        mark: Option<Vec<u8>>,
+    ) -> Result<PackedTree> {
+        self.gated_call("pack", self.fake.pack(id, from, mark)).await
     }
 
     async fn make_directory(

@@ -63,6 +63,7 @@ impl KeyContext<'_> {
             Work::Sandbox(sandbox) => {
                 json!([kind, program, id, sandbox.input, sandbox.provider, sandbox.config])
             }
+            Work::Node(node) => json!([kind, program, id, node.name, node.inputs]),
             // They have no key.
             Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),
         }

@@ -140,6 +140,7 @@ fn inexecutable_work(task: &Task, work: &Work, options: &Options) -> Option<Stri
                 format!("the agent of task \"{}\": {}{cause}", task.id, problem.message)
             }
         },
+        Work::Node(_) if options.sandboxes.is_none() => commands::no_executor().message,
         _ => return None,
     };
     Some(location_prefix(task) + &what)

@@ -83,6 +83,11 @@ impl Redaction {
         for work in graph.tasks().into_iter().flat_map(Task::works) {
             match work {
                 Work::Sandbox(sandbox) => self.add_sandbox(sandbox),
+                Work::Node(node) => {
+                    let variables = node.inputs.get("env").and_then(|env| env.as_object());
+                    let values = variables.into_iter().flat_map(|variables| variables.values());
+                    self.add(values.filter_map(|value| value.as_str()));
+                }
                 Work::Command { agent, .. } => {
                     self.add(agent.environment.0.values().map(String::as_str));
                 }

@@ -68,7 +68,8 @@ impl Task {
             | Work::Agent { .. }
             | Work::Command { .. }
             | Work::Subflow { .. }
-            | Work::Sandbox(_) => Retry::DEFAULT,
+            | Work::Sandbox(_)
+            | Work::Node(_) => Retry::DEFAULT,
             Work::Static(_) | Work::Approval(_) | Work::Timer(_) | Work::Event(_) => Retry::NONE,
         };
         Self {

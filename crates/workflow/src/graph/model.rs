@@ -10,6 +10,7 @@ use super::agent::Command;
 use super::cache::Cache;
 use super::fault::SourceLocation;
 use super::function::Function;
+use super::node::PortNode;
 use super::retry::Retry;
 use super::sandbox::Sandbox;
 use super::wait::{Approval, Event, Timer};
@@ -191,6 +192,8 @@ pub enum Work {
     },
     /// Runs another workflow in a sandbox.
     Sandbox(Box<Sandbox>),
+    /// Runs an operation with named ports.
+    Node(Box<PortNode>),
 }
 
 impl Work {
@@ -205,6 +208,7 @@ impl Work {
             Self::Event(_) => "event",
             Self::Subflow { .. } => "subflow",
             Self::Sandbox(_) => "sandbox",
+            Self::Node(_) => "node",
         }
     }
 

@@ -23,6 +23,7 @@ pub(super) mod run_held;
 pub(super) mod secret;
 pub(super) mod show;
 pub(super) mod snapshot;
+pub(super) mod sync;
 pub(super) mod tool;
 
 use stockade_api::{ById, CommandLine, Execute, GetSandbox, LATEST, ListSandboxes, Sandbox};

@@ -50,6 +50,23 @@ export const Worktree = component("worktree");
 // Elements with what is done after a failure in them, and in any case.
 export const Boundary = component("boundary");
 
+// The nodes of FireFlow: operations on sandboxes with named ports.
+export const SandboxCreateNode = component("SandboxCreateNode");
+export const SandboxExecuteNode = component("SandboxExecuteNode");
+export const SandboxExecuteStreamNode = component("SandboxExecuteStreamNode");
+export const SandboxKillNode = component("SandboxKillNode");
+export const SandboxPauseNode = component("SandboxPauseNode");
+export const SandboxResumeNode = component("SandboxResumeNode");
+export const SandboxRenewNode = component("SandboxRenewNode");
+export const SandboxStatusNode = component("SandboxStatusNode");
+export const SandboxSyncFromVFSNode = component("SandboxSyncFromVFSNode");
+export const SandboxSyncToVFSNode = component("SandboxSyncToVFSNode");
+export const SandboxWriteSecretFileNode = component("SandboxWriteSecretFileNode");
+export const SandboxHttpRequestNode = component("SandboxHttpRequestNode");
+export const SandboxHttpStreamNode = component("SandboxHttpStreamNode");
+export const SandboxWebSocketNode = component("SandboxWebSocketNode");
+export const SandboxStreamSplitterNode = component("SandboxStreamSplitterNode");
+
 const PREFIX = "smithers:";
 
 // The host's name of an element, also for `<smithers:task>`; undefined for other components.

@@ -27,6 +27,23 @@ export {
   writeSandboxProviderRequestFile,
 } from "stockade:kit";
 export { registerSandboxProvider } from "stockade:sandbox";
+export {
+  SandboxCreateNode,
+  SandboxExecuteNode,
+  SandboxExecuteStreamNode,
+  SandboxKillNode,
+  SandboxPauseNode,
+  SandboxResumeNode,
+  SandboxRenewNode,
+  SandboxStatusNode,
+  SandboxSyncFromVFSNode,
+  SandboxSyncToVFSNode,
+  SandboxWriteSecretFileNode,
+  SandboxHttpRequestNode,
+  SandboxHttpStreamNode,
+  SandboxWebSocketNode,
+  SandboxStreamSplitterNode,
+} from "stockade:elements";
 export { Approval, Branch, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow };
 
 export class SmithersError extends Error {

@@ -59,6 +59,7 @@ mod main_loop;
 mod outcome;
 mod plan;
 mod planning;
+mod port_node;
 mod provider_children;
 mod run_sandboxes;
 mod sandbox_waits;

@@ -46,7 +46,8 @@ impl Execution {
             | Work::Agent { .. }
             | Work::Command { .. }
             | Work::Subflow { .. }
-            | Work::Sandbox(_) => {
+            | Work::Sandbox(_)
+            | Work::Node(_) => {
                 self.store_task(key);
                 self.queue.start(key, task);
             }
@@ -131,6 +132,12 @@ impl Execution {
                     Err(error) => Err(error),
                 };
                 (key, result.map(AttemptOutcome::Value))
+            });
+        }
+        if let Work::Node(node) = &task.work {
+            let call = self.node_call(&key, node, task.timeout);
+            return Box::pin(async move {
+                (key, Box::pin(call.execute()).await.map(AttemptOutcome::Value))
             });
         }
         if matches!(task.work, Work::Sandbox(_)) {

@@ -3,6 +3,7 @@
 
 mod agent;
 mod cache;
+mod node;
 mod props;
 mod sandbox;
 mod task;
@@ -105,7 +106,8 @@ impl Reader<'_> {
     /// Reads another element; `None` if a workflow cannot contain it.
     pub(super) fn part(&mut self, element: Element) -> Option<Part> {
         let Element { kind, place, props } = element;
-        let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
+        let known = ELEMENTS.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name);
+        let Some(name) = known.or_else(|| node::find(&kind).map(|node| node.name)) else {
             let names = ELEMENTS.iter().map(|(_, name)| *name);
             let suggestion = nearest(&kind, names.clone());
             let hint = suggestion.map(|suggestion| format!(" — did you mean <{suggestion}>?"));

@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 use super::agent::{self, command};
 use super::cache::cache;
+use super::node;
 use super::props::{Props, WORKFLOW, function_of, tagged};
 use super::sandbox;
 use crate::graph::function::Function;
-use crate::graph::model::{Prompt, Task, Work, Worktree};
+use crate::graph::model::{Output, Prompt, Task, Work, Worktree};
 use crate::graph::retry::{Growth, Retry};
 use crate::graph::wait::{Answer, Approval, Event, OnDeny, OnTimeout, Timer};
 
@@ -53,9 +54,21 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
             event(props, &id)
         }
         "subflow" => subflow(props),
-        _ => Work::Sandbox(Box::new(sandbox::read(props))),
+        _ => match node::read(kind, props) {
+            Some(node) => Work::Node(Box::new(node)),
+            None => Work::Sandbox(Box::new(sandbox::read(props))),
+        },
     };
     let fallbacks = if kind == "task" { fallbacks(props, &work) } else { Vec::new() };
+    if let Work::Node(node) = &work {
+        after.extend(node.from.iter().cloned());
+        after.sort();
+        after.dedup();
+        // Its ports are its output, also if no table is named.
+        if output.is_none() && !has_output {
+            output = Some(Output { table: id.clone(), schema: None });
+        }
+    }
     let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();
     let may_be_async = needs_approval || matches!(work, Work::Approval(_) | Work::Event(_));
     let is_async = props.flag("async").unwrap_or_default();

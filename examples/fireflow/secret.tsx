@@ -1,0 +1,22 @@
+/** @jsxImportSource smithers-orchestrator */
+// A secret of the vault becomes a file of the container, which only the command's user can read.
+// `secret` is a `.ffsecret` reference.
+//   stockade up examples/fireflow/secret.tsx --input '{"secret": "deploy.ffsecret"}'
+import {
+  createSmithers,
+  SandboxCreateNode,
+  SandboxKillNode,
+  SandboxWriteSecretFileNode,
+} from "smithers-orchestrator";
+
+const { Workflow, smithers } = createSmithers({
+  input: { type: "object", required: ["secret"], properties: { secret: { type: "string" } } },
+});
+
+export default smithers((ctx) => (
+  <Workflow name="secret">
+    <SandboxCreateNode id="create" />
+    <SandboxWriteSecretFileNode id="write" from="create" secret={ctx.input.secret} path="/tmp/key" noRetry />
+    <SandboxKillNode id="kill" from="write" />
+  </Workflow>
+));

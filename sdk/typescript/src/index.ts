@@ -1,0 +1,2 @@
+// For clients and servers: types and schemas only.
+export * from "./types.ts";
