@@ -5,18 +5,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     Ack, ApiKey, AppliedBundle, AppliedPatch, ApplyBundle, ApplyPatch, AttachCommand, BundleDetail,
-    BundleList, ById, Caller, ChangeMetadata, ChangeNetwork, CollectChanges, CollectDirectory,
-    CollectedChanges, CommandInfo, CommandList, Connect, CreateKey, CreateSandbox, CreatedKey,
-    DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry,
-    GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand,
-    KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId,
-    OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput,
-    ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult,
-    ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RunTool, Sandbox, SandboxList,
-    Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions,
-    SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WriteFile, WriteResult,
+    BundleList, ById, Caller, ChangeInjections, ChangeMetadata, ChangeNetwork, CollectChanges,
+    CollectDirectory, CollectedChanges, CommandInfo, CommandList, Connect, CreateKey,
+    CreateSandbox, CreateSecret, CreatedKey, DiffBundle, Duplex, Empty, Endpoint, Execute,
+    ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream,
+    ImageList, ImportSecret, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
+    ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, OpenPort,
+    OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo, OutputItem, PathDiff,
+    ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle,
+    RejectedBundle, RemoveFile, RemoveSecret, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
+    Restore, Result, RevokeKey, RotateSecret, RunTool, Sandbox, SandboxList, Sandboxes,
+    SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets,
+    ShowBundle, Snapshot, StatFile, StoredSecret, StoredSecrets, TakeSnapshot, Tool, ToolResult,
+    WebSocket, WriteFile, WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -27,8 +28,8 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
-    exchange, execute, files, keys, lifecycle, metadata, network, output, query, restore, secrets,
-    session, snapshot, tool, watch,
+    exchange, execute, files, injections, keys, lifecycle, metadata, network, output, query,
+    restore, secret_file, secrets, session, snapshot, tool, vault, watch,
 };
 use crate::service::Service;
 use crate::spec;
@@ -87,6 +88,14 @@ impl Sandboxes for Service {
 
     async fn set_secrets(&self, caller: &Caller, request: SetSecrets) -> Result<Sandbox> {
         secrets::set(self, caller, request).await
+    }
+
+    async fn change_injections(
+        &self,
+        caller: &Caller,
+        request: ChangeInjections,
+    ) -> Result<Sandbox> {
+        injections::change(self, caller, request).await
     }
 
     async fn kill(&self, caller: &Caller, request: KillSandbox) -> Result<Sandbox> {
@@ -159,6 +168,34 @@ impl Sandboxes for Service {
 
     async fn revoke_key(&self, caller: &Caller, request: RevokeKey) -> Result<ApiKey> {
         keys::revoke(self, caller, request).await
+    }
+
+    async fn create_secret(&self, caller: &Caller, request: CreateSecret) -> Result<StoredSecret> {
+        vault::create(self, caller, request).await
+    }
+
+    async fn import_secret(&self, caller: &Caller, request: ImportSecret) -> Result<StoredSecret> {
+        vault::import(self, caller, request).await
+    }
+
+    async fn secrets(&self, caller: &Caller, _: Empty) -> Result<StoredSecrets> {
+        vault::list(self, caller).await
+    }
+
+    async fn rotate_secret(&self, caller: &Caller, request: RotateSecret) -> Result<StoredSecret> {
+        vault::rotate(self, caller, request).await
+    }
+
+    async fn remove_secret(&self, caller: &Caller, request: RemoveSecret) -> Result<Ack> {
+        vault::remove(self, caller, request).await
+    }
+
+    async fn write_secret_file(
+        &self,
+        caller: &Caller,
+        request: WriteSecretFile,
+    ) -> Result<WriteResult> {
+        secret_file::write(self, caller, request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {
