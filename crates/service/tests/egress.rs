@@ -431,7 +431,7 @@ fn cases() {
             _ => return no_driver(),
         };
         runtime.block_on(async {
-            let (harness, id) = with_credential("cases").await;
+            let (harness, id) = with_credential("the-cases").await;
             if let Some(current) = case.given["current"].as_u64() {
                 for _ in 1..current {
                     change_injections(&harness, json!({"id": id})).await.unwrap();
