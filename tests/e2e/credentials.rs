@@ -86,7 +86,13 @@ fn pem(certificate: &[u8]) -> String {
 
 /// `stockade run --discard OPTIONS -- COMMAND` of a caller who has the secret, on a host that
 /// trusts that authority.
-fn run(world: &World, authorities: &str, value: &str, options: &[&str], command: &[&str]) -> Call {
+pub(crate) fn run_with(
+    world: &World,
+    authorities: &str,
+    value: &str,
+    options: &[&str],
+    command: &[&str],
+) -> Call {
     let [hosts, resolver] = name_files(world, NAMES);
     let mut words = vec!["run", "--discard"];
     words.extend(options);
@@ -113,7 +119,7 @@ fn cases(world: &World) {
         let (name, host) = secret.split_once('@').unwrap();
         let options = ["--allow", host, "--secret", secret];
         let command = [case.when.as_str().unwrap(), name];
-        let outcome = run(world, &authorities, &value, &options, &command).finish();
+        let outcome = run_with(world, &authorities, &value, &options, &command).finish();
         same(true, outcome.stdout.starts_with("stockade-"))?;
         same(false, outcome.stdout.contains(&value))
     });
@@ -127,7 +133,7 @@ fn a_secret_goes_with_requests_to_its_host_alone(world: &World) {
     let (secret, here) = (format!("API_KEY@{bound}"), format!("127.0.0.1:{}", server.port));
     let options = ["--allow", &bound, "--allow", &other, "--allow", &here, "--secret", &secret];
     let fetch = ["./probe", "fetch-secured", "API_KEY", &bound, &other];
-    let outcome = run(world, &authorities, &value, &options, &fetch).finish();
+    let outcome = run_with(world, &authorities, &value, &options, &fetch).finish();
     outcome.is_blocked();
     // Both hosts repeat what they receive, and no value enters the sandbox by that.
     assert!(!outcome.stdout.contains(&value), "{outcome}");
@@ -158,7 +164,7 @@ fn a_secret_goes_nowhere_in_the_clear(world: &World) {
     let secret = format!("API_KEY@{bound}");
     let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
     let script = format!("./probe fetch direct {bound}; ./probe fetch-secured API_KEY {bound}");
-    let outcome = run(world, &authorities, &value, &options, &["sh", "-c", &script]).finish();
+    let outcome = run_with(world, &authorities, &value, &options, &["sh", "-c", &script]).finish();
     assert!(outcome.stdout.contains("greetings") && !outcome.stdout.contains(&value), "{outcome}");
 }
 
@@ -172,10 +178,10 @@ fn a_secret_is_found_nowhere_inside(world: &World) {
     let options = ["--allow", &bound, "--secret", &secret];
     for attack in ["environments", "memory-of-init"] {
         let command = ["./probe", attack, &first, &second];
-        run(world, &authorities, &value, &options, &command).finish().is_blocked();
+        run_with(world, &authorities, &value, &options, &command).finish().is_blocked();
     }
     let script = "env; cat /etc/stockade/* /proc/*/cmdline | tr '\\0' ' '";
-    let outcome = run(world, &authorities, &value, &options, &["sh", "-c", script]).finish();
+    let outcome = run_with(world, &authorities, &value, &options, &["sh", "-c", script]).finish();
     assert!(outcome.stdout.contains("API_KEY=stockade-"), "{outcome}");
     assert!(!outcome.stdout.contains(&value), "{outcome}");
     assert!(!outcome.stdout.contains("PRIVATE KEY"), "{outcome}");
@@ -189,7 +195,7 @@ fn a_run_tells_which_secrets_went_with_it(world: &World) {
     let bound = format!("service.test:{}", server.port);
     let secret = format!("API_KEY@{bound}");
     let options = ["--json", "--allow", &bound, "--secret", &secret];
-    let json = run(world, &authorities, &value, &options, &["true"]).finish().json();
+    let json = run_with(world, &authorities, &value, &options, &["true"]).finish().json();
     let reported = serde_json::json!([
         {"name": "API_KEY", "hosts": ["service.test"], "ports": [server.port]}
     ]);
@@ -206,7 +212,7 @@ fn a_response_that_cannot_be_redacted_is_refused(world: &World) {
     let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
     let (whole, coded) = (bound.clone(), format!("{bound}/coded"));
     let fetch = ["./probe", "fetch-secured", "API_KEY", &whole, &coded];
-    let outcome = run(world, &authorities, &value, &options, &fetch).finish();
+    let outcome = run_with(world, &authorities, &value, &options, &fetch).finish();
     outcome.is_blocked();
     let requests = server.requests.lock().unwrap().clone();
     for request in &requests {
@@ -229,7 +235,7 @@ fn all_of_a_response_arrives(world: &World) {
     for text in ["nothing", "task", "s", &value[..9], &value[..value.len() - 1]] {
         let url = format!("{bound}/cut/{text}");
         let fetch = ["./probe", "fetch-secured", "API_KEY", &url];
-        let outcome = run(world, &authorities, &value, &options, &fetch).finish();
+        let outcome = run_with(world, &authorities, &value, &options, &fetch).finish();
         outcome.is_blocked();
         assert!(outcome.stdout.trim_end().ends_with(&format!("\r\n\r\n{text}")), "{outcome}");
     }
@@ -240,7 +246,7 @@ fn a_value_that_can_be_guessed_is_refused(world: &World) {
     let options = ["--secret", "API_KEY@service.test", "--allow", "service.test"];
     for value in ["x", "hunter2", "123456789012345678", "passwordpassword", "aaaaaaaaaaaaaaaaaaaa"]
     {
-        let outcome = run(world, &authorities, value, &options, &["true"]).finish();
+        let outcome = run_with(world, &authorities, value, &options, &["true"]).finish();
         outcome.is_refused().ends_with(125);
         assert!(outcome.stderr.contains("API_KEY can be guessed"), "{outcome}");
         assert!(value.len() < 7 || !outcome.stderr.contains(value), "{outcome}");
@@ -257,12 +263,13 @@ fn a_value_that_can_be_guessed_is_refused(world: &World) {
     ];
     let (inner, outer) = (value(), format!("{}-and-more", value()));
     let longer = format!("{inner}-and-more");
-    let refused = run(world, &authorities, &inner, &options, &["true"]).env("OTHER_KEY", longer);
+    let refused =
+        run_with(world, &authorities, &inner, &options, &["true"]).env("OTHER_KEY", longer);
     let outcome = refused.finish();
     outcome.is_refused().ends_with(125);
     assert!(outcome.stderr.contains("contains that of API_KEY"), "{outcome}");
     for other in [inner.clone(), outer] {
-        run(world, &authorities, &inner, &options, &["true"])
+        run_with(world, &authorities, &inner, &options, &["true"])
             .env("OTHER_KEY", other)
             .finish()
             .ends_with(0);
@@ -275,7 +282,7 @@ fn a_variable_that_programs_obey_is_no_secret(world: &World) {
     {
         let secret = format!("{name}@service.test");
         let options = ["--secret", &secret, "--allow", "service.test"];
-        let call = run(world, &authorities, "", &options, &["true"]).env(name, value());
+        let call = run_with(world, &authorities, "", &options, &["true"]).env(name, value());
         let outcome = call.finish();
         outcome.is_refused().ends_with(125);
         assert!(outcome.stderr.contains(&format!("the variable {name}")), "{outcome}");
@@ -298,7 +305,7 @@ fn what_cannot_be_kept_is_refused(world: &World) {
         (&["--secret", "API_KEY@127.0.0.1", "--allow", "127.0.0.1"], ""),
         (&["--secret", "API_KEY@service.test", "--env", "API_KEY=x", allow[0], allow[1]], ""),
     ] {
-        let outcome = run(world, &authorities, &value, options, &["touch", "ran"]).finish();
+        let outcome = run_with(world, &authorities, &value, options, &["touch", "ran"]).finish();
         outcome.is_refused().ends_with(125);
         assert!(outcome.stderr.contains(hint), "{hint}: {outcome}");
         assert!(!outcome.stderr.contains(&value), "{outcome}");
@@ -307,7 +314,7 @@ fn what_cannot_be_kept_is_refused(world: &World) {
     let options = ["--secret", "API_KEY@service.test", allow[0], allow[1]];
     let not_text = OsStr::from_bytes(b"no-text-\xff");
     for value in [OsStr::new("two-of-these\nlines"), OsStr::new(""), not_text] {
-        let call = run(world, &authorities, "", &options, &["true"]).env("API_KEY", value);
+        let call = run_with(world, &authorities, "", &options, &["true"]).env("API_KEY", value);
         let outcome = call.finish();
         outcome.is_refused().ends_with(125);
         assert!(outcome.stderr.contains("API_KEY"), "{outcome}");
@@ -336,7 +343,7 @@ fn a_placeholder_that_goes_elsewhere_is_reported(world: &World) {
         options.extend(["--secret", "API_KEY@service.test"]);
         options.extend(strict.then_some("--strict-secrets"));
         let command = ["bash", "-c", REQUEST, "request", "other.test", &port];
-        let outcome = run(world, &authorities, &value, &options, &command).finish();
+        let outcome = run_with(world, &authorities, &value, &options, &command).finish();
         let text = format!(
             "the placeholder of the secret API_KEY was {}sent to {other}",
             if strict { "not " } else { "" }
@@ -346,14 +353,14 @@ fn a_placeholder_that_goes_elsewhere_is_reported(world: &World) {
         assert_eq!(outcome.stdout.starts_with("HTTP/1.1 403 Forbidden\r\n"), strict, "{outcome}");
         assert_eq!(outcome.stdout.contains("secret-misdirected"), strict, "{outcome}");
         options.insert(0, "--json");
-        let json = run(world, &authorities, &value, &options, &command).finish().json();
+        let json = run_with(world, &authorities, &value, &options, &command).finish().json();
         let expected = serde_json::json!([
             {"secret": "API_KEY", "host": "other.test", "port": server.address.port(), "blocked": strict, "times": 1}
         ]);
         assert_eq!(json["network"]["misdirected"], expected, "{json}");
         assert!(!json.to_string().contains(&value), "{json}");
     }
-    let outcome = run(world, &authorities, &value, &["--strict-secrets"], &["true"]).finish();
+    let outcome = run_with(world, &authorities, &value, &["--strict-secrets"], &["true"]).finish();
     outcome.is_refused();
 }
 

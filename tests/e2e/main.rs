@@ -52,6 +52,7 @@ mod network;
 mod no_network;
 mod output;
 mod persistent;
+mod policies;
 mod private_base;
 mod profiles;
 mod programs;

@@ -15,6 +15,9 @@ pub struct Caller {
     pub idempotency_key: Option<String>,
     /// The execution that the operation is part of, recorded with the sandboxes that it creates.
     pub execution_id: Option<ExecutionId>,
+    /// The owner of the flow that the operation is part of, if it is another one: its secrets may be
+    /// used where a request has that scope. A server determines it; a client does not send it.
+    pub flow_owner: Option<OwnerId>,
     /// Whether the caller may manage the server: its API keys. A server determines it.
     pub admin: bool,
     /// Whether the caller may be on another machine: it must not name files, ports and addresses of
@@ -59,6 +62,7 @@ impl Caller {
             owner,
             idempotency_key: None,
             execution_id: None,
+            flow_owner: None,
             admin: false,
             remote: false,
             origin,

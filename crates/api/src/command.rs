@@ -7,6 +7,7 @@ use stockade_core::SandboxId;
 pub use stockade_core::ending::Kind as Ending;
 
 use crate::operation::OperationId;
+use crate::vault::SecretMapping;
 use stockade_core::Bytes;
 
 /// A command line: in JSON a string for a shell, or a list of the program and its arguments.
@@ -32,6 +33,9 @@ pub struct Execute {
     /// Additions to the sandbox's environment. Never recorded.
     #[serde(default)]
     pub environment: BTreeMap<String, Bytes>,
+    /// Variables with fields of stored secrets, for this command only. The record has no value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretMapping>,
     /// Its working directory.
     #[serde(default)]
     pub working_directory: Option<Bytes>,
@@ -79,6 +83,7 @@ impl Execute {
             sandbox_id,
             command,
             environment: BTreeMap::new(),
+            secrets: Vec::new(),
             working_directory: None,
             uid: None,
             gid: None,

@@ -5,8 +5,7 @@
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
 //! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`,
-//! `browser`; `wire`
-//! defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
+//! `vault`, `browser`; `wire` defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
 //! wait for, `measurement` the metrics for monitoring.
 
 pub mod body;
@@ -17,6 +16,7 @@ mod command;
 mod endpoint;
 mod event;
 mod files;
+mod injection;
 mod keys;
 mod live_command;
 pub mod measurement;
@@ -27,6 +27,7 @@ mod operation;
 mod published;
 mod sandbox;
 mod sandboxes;
+mod secret_value;
 mod secrets;
 mod session;
 mod snapshot;
@@ -34,6 +35,7 @@ mod stream;
 mod sync;
 mod tool;
 pub mod variables;
+mod vault;
 mod wait;
 pub mod wire;
 mod workflows;
@@ -65,6 +67,9 @@ pub use files::{
     RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles, SentFiles, SetPermissions,
     StatFile, WriteFile, WriteResult,
 };
+pub use injection::{
+    ChangeInjections, InjectedHeader, Injection, InjectionPlace, Injections, credential_name,
+};
 pub use keys::{ApiKey, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, RevokeKey};
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};
@@ -81,13 +86,18 @@ pub use sandbox::{
 pub use sandboxes::{
     Ack, Empty, ImageList, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch,
 };
-pub use secrets::{SecretStatus, SecretValue, SetSecrets};
+pub use secret_value::SecretValue;
+pub use secrets::{SecretStatus, SetSecrets};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stockade_core::Bytes;
 pub use stream::{Duplex, Items};
 pub use sync::{ConflictPolicy, LargeFiles, SkippedFile, SyncConflict, SyncFiles, SyncReport, Vfs};
 pub use tool::{RunTool, Tool, ToolResult};
+pub use vault::{
+    CreateSecret, ImportSecret, RemoveSecret, RotateSecret, SecretMapping, SecretReference,
+    SecretScope, StoredSecret, StoredSecrets, WriteSecretFile,
+};
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
     Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,

@@ -8,6 +8,7 @@ use stockade_core::network::{AllowedHost, DeniedConnection, Misdirection, Policy
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
+use crate::injection::Injections;
 use crate::secrets::SecretStatus;
 
 /// The requested network of a sandbox. The default allows no host, but denied connections are
@@ -27,6 +28,12 @@ pub struct Network {
     /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
+    /// Further rules, which may also be about methods and paths of requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// Credentials that are put into requests, by bindings. Values are not here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub injections: Option<Injections>,
     /// The secrets, as `NAME@HOST` or `NAME@HOST:PORT`: commands have a placeholder in the variable
     /// `NAME`, and requests to the host contain the value, which [`SetSecrets`](crate::SetSecrets)
     /// gives. Values are not here.
@@ -48,6 +55,8 @@ impl Default for Network {
             allow_internal: Vec::new(),
             deny: Vec::new(),
             default: Effect::Deny,
+            rules: Vec::new(),
+            injections: None,
             secrets: Vec::new(),
             strict_secrets: false,
             upstream_proxy: None,
@@ -76,6 +85,7 @@ impl Network {
         }
         let denied = self.deny.iter().cloned().map(Rule::from);
         rules.extend(denied.map(|rule| Rule { action: Effect::Deny, ..rule }));
+        rules.extend(self.rules.iter().cloned());
         Ok(Policy::new(self.default, rules)?)
     }
 
@@ -116,6 +126,7 @@ impl Network {
         for binding in &mut bindings {
             binding.strict = self.strict_secrets;
         }
+        bindings.extend(self.injections.iter().flat_map(Injections::bindings));
         check_bindings(&bindings, &self.policy()?)?;
         Ok(bindings)
     }
@@ -281,6 +292,9 @@ pub struct NetworkStatus {
     /// Its secrets; only in a response about one sandbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretStatus>,
+    /// The credentials that are put into its requests, and their bindings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injections: Option<Injections>,
     /// How many more denied connections are not listed, or were lost.
     #[serde(default)]
     pub lost: u64,
@@ -307,6 +321,7 @@ impl NetworkStatus {
             refused: Vec::new(),
             misdirected: Vec::new(),
             secrets: Vec::new(),
+            injections: None,
             lost: 0,
             connections: 0,
             sent_bytes: 0,

@@ -27,6 +27,7 @@ use crate::files::{
     MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
     SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
+use crate::injection::ChangeInjections;
 use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
@@ -43,6 +44,10 @@ use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
 use crate::stream::{Duplex, Items};
 use crate::sync::SyncFiles;
 use crate::tool::{RunTool, Tool, ToolResult};
+use crate::vault::{
+    CreateSecret, ImportSecret, RemoveSecret, RotateSecret, StoredSecret, StoredSecrets,
+    WriteSecretFile,
+};
 use crate::workspace::{
     ChangeWorkspace, CommitWorkspace, CommittedWorkspace, ReadWorkspace, WorkspaceByName,
     WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
@@ -244,6 +249,9 @@ operations! {
         change_network(ChangeNetwork) -> Sandbox;
         /// Gives the egress process values of a sandbox's secrets. They are recorded nowhere.
         set_secrets(SetSecrets) -> Sandbox;
+        /// Changes the credentials that are put into a sandbox's requests, and their bindings. Values
+        /// are recorded nowhere.
+        change_injections(ChangeInjections) -> Sandbox;
         /// Terminates a sandbox and releases everything that it has. Its changes in the workspace
         /// become a bundle first, unless they are discarded. Has no effect on a terminated one.
         kill(KillSandbox) -> Sandbox;
@@ -348,6 +356,18 @@ operations! {
         keys(ListKeys) -> KeyList;
         /// Revokes an API key.
         revoke_key(RevokeKey) -> ApiKey;
+        /// Stores a secret of the caller, sealed.
+        create_secret(CreateSecret) -> StoredSecret;
+        /// Stores a secret that was sealed by FireFlow's predecessor.
+        import_secret(ImportSecret) -> StoredSecret;
+        /// Lists the caller's secrets, without values.
+        secrets(Empty) -> StoredSecrets;
+        /// Replaces the values of a secret.
+        rotate_secret(RotateSecret) -> StoredSecret;
+        /// Removes a secret.
+        remove_secret(RemoveSecret) -> Ack;
+        /// Writes a field of a stored secret to a file in a sandbox.
+        write_secret_file(WriteSecretFile) -> WriteResult;
     }
     long {
         /// Runs a command whose streams the caller controls.

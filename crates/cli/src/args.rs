@@ -18,9 +18,11 @@ pub mod live;
 pub mod login;
 pub mod mcp;
 pub mod place;
+pub mod policy;
 pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
+pub mod secrets;
 pub mod serve;
 pub mod snippet;
 pub mod sync;
@@ -271,6 +273,12 @@ pub enum Command {
     /// Manage the API keys of the server
     #[command(after_help = examples::KEYS)]
     Keys(serve::Keys),
+    /// Check, explain or compare network policies
+    #[command(after_help = examples::POLICY)]
+    Policy(policy::PolicyArguments),
+    /// Manage the secrets in the vault of the server: set, list, rotate, remove
+    #[command(after_help = examples::SECRETS)]
+    Secrets(secrets::Secrets),
     /// List, check or export the audit records
     #[command(after_help = examples::AUDIT)]
     Audit(audit::Audit),
@@ -404,6 +412,9 @@ pub struct Run {
     /// Maximum number of connections at a time; needs a network policy [default: 256]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
     pub max_connections: Option<u16>,
+    /// Where `--net learn` writes the policy [default: stockade-policy.toml]
+    #[arg(long, value_name = "FILE")]
+    pub learn_file: Option<PathBuf>,
     /// Reach the allowed hosts through this HTTP proxy of the host's network, or with `env` through
     /// that of the caller's HTTPS_PROXY; needs a network policy. Names are checked by the policy and
     /// resolved by the proxy, so their addresses are not checked

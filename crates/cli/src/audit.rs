@@ -121,6 +121,8 @@ fn operation(command: &Command) -> Option<(&'static str, bool)> {
     Some(match command {
         Command::Undo(_) => ("undo", false),
         Command::Trust(_) => ("trust", false),
+        Command::Login(_) => ("login", false),
+        Command::Logout(_) => ("logout", true),
         Command::Apply(apply) if apply.commits || apply.decision.branch.is_some() => {
             ("apply_to_branch", false)
         }

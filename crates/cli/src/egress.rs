@@ -2,20 +2,24 @@
 //! policy, secrets and listeners, and ends with the run. This module does not decide which
 //! connections are allowed.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stockade_core::network::{DeniedConnections, Policy, Upstream};
+use stockade_core::network::{DeniedConnections, Host, Policy, Upstream};
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_egress_control::{
-    Credential, Error, Event, Installed, Message, Owner, Process, Program, Report, Source,
+    Credential, Error, Event, Installed, Message, Outcome, Owner, Process, Program, Report, Source,
 };
 use stockade_jail::network::Listeners;
 
 use crate::problem::caused;
 use crate::processes::EGRESS;
 use crate::programs::{SERVER, build_argument, sibling_program};
+
+/// How many hosts with their ports are remembered.
+const MAX_OPENED: usize = 512;
 
 /// How long the process may take to send its remaining reports and to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -63,14 +67,23 @@ impl Source for RunSource {
 pub(crate) struct Egress {
     owner: Owner<()>,
     sandbox: Arc<RunSource>,
-    refusals: DeniedConnections,
+    traffic: Traffic,
+}
+
+/// What the process reported.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    /// The denied connections.
+    pub(crate) refusals: DeniedConnections,
+    /// The hosts and ports that were connected to.
+    pub(crate) opened: BTreeSet<(Host, u16)>,
 }
 
 /// The egress process while it serves the sandbox. Dropping this ends the process.
 #[derive(Debug)]
 pub(crate) struct RunningEgress {
     process: Process,
-    receiver: Option<JoinHandle<DeniedConnections>>,
+    receiver: Option<JoinHandle<Traffic>>,
 }
 
 impl Egress {
@@ -100,7 +113,7 @@ impl Egress {
         owner.add(sandbox.id.clone(), ());
         // The socket is blocking, and the end of the process is reported.
         let _ = owner.flush();
-        let mut egress = Self { owner, sandbox, refusals: DeniedConnections::default() };
+        let mut egress = Self { owner, sandbox, traffic: Traffic::default() };
         egress.drain_reports().map_err(|error| failed(reason(&error)))?;
         Ok(egress)
     }
@@ -136,17 +149,17 @@ impl Egress {
         let owned = owned.map_err(|error| caused(Code::Io, &error))?;
         self.owner.listen(self.sandbox.id.clone(), owned, ());
         self.outcome().map_err(|error| not_served(&error))?;
-        let Self { owner, mut refusals, .. } = self;
+        let Self { owner, mut traffic, .. } = self;
         let ended = || not_served(&Error::Ended("it closed its socket".to_owned()));
         let process = owner.into_process().ok_or_else(ended)?;
         let socket = Arc::clone(process.socket());
         let receiving = std::thread::Builder::new().name("egress".to_owned()).spawn(move || {
             while let Ok(Some(message)) = socket.receive() {
                 if let Message::Event(event) = message {
-                    count(&mut refusals, &event);
+                    count(&mut traffic, &event);
                 }
             }
-            refusals
+            traffic
         });
         let receiving = receiving.map_err(|error| caused(Code::Io, &error))?;
         Ok(RunningEgress { process, receiver: Some(receiving) })
@@ -163,7 +176,7 @@ impl Egress {
         let mut found = Ok(None);
         while let Some(report) = self.owner.next_report() {
             match report {
-                Report::Event(event) => count(&mut self.refusals, &event),
+                Report::Event(event) => count(&mut self.traffic, &event),
                 Report::Answered { outcome: Ok(installed), .. } => {
                     found = found.map(|found| installed.or(found));
                 }
@@ -192,7 +205,14 @@ fn reason(error: &Error) -> String {
 }
 
 /// Counts denied connections, and secrets whose placeholder was sent elsewhere.
-fn count(refusals: &mut DeniedConnections, event: &Event) {
+fn count(traffic: &mut Traffic, event: &Event) {
+    let Traffic { refusals, opened } = traffic;
+    if let (Outcome::Opened { .. }, Some(host), Some(port)) =
+        (&event.outcome, &event.host, event.port)
+        && opened.len() < MAX_OPENED
+    {
+        opened.insert((host.clone(), port));
+    }
     refusals.add_lost(event.lost);
     if let Some(refused) = event.denied_connection() {
         refusals.add(refused);
@@ -203,9 +223,9 @@ fn count(refusals: &mut DeniedConnections, event: &Event) {
 }
 
 impl RunningEgress {
-    /// Ends the process. Returns the denied connections, and why the process ended early, if it
+    /// Ends the process. Returns what it reported, and why the process ended early, if it
     /// did.
-    pub(crate) fn end(mut self) -> (DeniedConnections, Option<String>) {
+    pub(crate) fn end(mut self) -> (Traffic, Option<String>) {
         let process = &mut self.process;
         let ended = process.has_ended();
         // The process sends its remaining reports once its owner makes no more requests. A process
@@ -216,7 +236,7 @@ impl RunningEgress {
             let reason = process.kill().unwrap_or_else(|| status.to_string());
             format!("the egress process exited early: {reason}")
         });
-        let refusals = self.receiver.take().and_then(|receiving| receiving.join().ok());
-        (refusals.unwrap_or_default(), ended_early)
+        let traffic = self.receiver.take().and_then(|receiving| receiving.join().ok());
+        (traffic.unwrap_or_default(), ended_early)
     }
 }

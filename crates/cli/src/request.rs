@@ -14,11 +14,13 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 use stockade_api::{CacheMount, VolumeMount};
+use stockade_core::access::Effect;
 use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Target};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
 use stockade_core::{Bytes, Code, OrNone, Problem};
 
 use crate::args::sandbox_flags::{Network, Pair, SandboxFlags};
+use crate::policy_file;
 pub(crate) use crate::request::volumes::{
     Mount, check_cache, check_volume, has_keys as has_mount_keys, volume as read_volume,
 };
@@ -109,7 +111,7 @@ impl SandboxRequest {
             output_limit_bytes: flags.max_output.and_then(|limit| limit.0),
             best_effort: flags.best_effort.iter().map(|named| (*named).into()).collect(),
             access_rules: flags.access.iter().map(|text| rule(text)).collect::<Result<_, _>>()?,
-            network: network(flags.net, &flags.allow, &flags.allow_internal)?,
+            network: network(flags)?,
         })
     }
 }
@@ -119,22 +121,34 @@ impl SandboxRequest {
 ///
 /// # Errors
 /// [`Code::InvalidInput`] when they exclude each other, or have no effect.
-pub(crate) fn network(
-    net: Option<Network>,
-    allow: &[AllowedHost],
-    allow_internal: &[AllowedHost],
-) -> Result<Option<stockade_api::Network>, Problem> {
-    if net != Some(Network::Policy) && allow.is_empty() && allow_internal.is_empty() {
+pub(crate) fn network(flags: &SandboxFlags) -> Result<Option<stockade_api::Network>, Problem> {
+    let SandboxFlags { net, allow, allow_internal, policy, .. } = flags;
+    let is_named = !allow.is_empty() || !allow_internal.is_empty() || !policy.is_empty();
+    if *net == Some(Network::Learn) {
+        if is_named {
+            let message = "`--net learn` allows every public host, so no host is named beside it";
+            return Err(Problem::new(Code::InvalidInput, message).remedied_by("omit `--allow`"));
+        }
+        let all = "*".parse().map_err(|error: String| Problem::new(Code::InvalidInput, error))?;
+        return Ok(Some(stockade_api::Network {
+            allow: vec![all],
+            ..stockade_api::Network::default()
+        }));
+    }
+    if *net != Some(Network::Policy) && !is_named {
         return Ok(None);
     }
-    if net == Some(Network::Off) {
+    if *net == Some(Network::Off) {
         let message = "`--net off` and `--allow` exclude each other";
         return Err(Problem::new(Code::InvalidInput, message)
             .remedied_by("omit `--net off`: `--allow` permits the named hosts only"));
     }
+    let (default, rules) = policy_file::read_all(policy)?.unwrap_or((Effect::Deny, Vec::new()));
     Ok(Some(stockade_api::Network {
-        allow: allow.to_vec(),
-        allow_internal: allow_internal.to_vec(),
+        default,
+        rules,
+        allow: allow.clone(),
+        allow_internal: allow_internal.clone(),
         ..stockade_api::Network::default()
     }))
 }

@@ -49,6 +49,28 @@ names! {
         /// A request contains the placeholder of a secret whose value the egress process does not
         /// have.
         SecretMissing = "SECRET_MISSING",
+        /// There is no secret of that id or name in the vault, or it belongs to another owner.
+        SecretNotFound = "SECRET_NOT_FOUND",
+        /// The secret belongs to another owner than the one on whose behalf it is used.
+        SecretForbidden = "SECRET_FORBIDDEN",
+        /// There is no file with that reference to a secret.
+        SecretRefNotFound = "SECRET_REF_NOT_FOUND",
+        /// A file is no reference to a secret.
+        SecretRefInvalid = "SECRET_REF_INVALID",
+        /// The secret has no such field, or several and none was named.
+        SecretFieldNotFound = "SECRET_FIELD_NOT_FOUND",
+        /// The value of a secret cannot be delivered in this way.
+        SecretValueInvalid = "SECRET_VALUE_INVALID",
+        /// The vault does not answer, or has no key.
+        SecretBackendUnavailable = "SECRET_BACKEND_UNAVAILABLE",
+        /// Two secrets are for one variable.
+        DuplicateEnv = "DUPLICATE_ENV",
+        /// A sealed secret has an invalid form.
+        InvalidEnvelope = "INVALID_ENVELOPE",
+        /// A key has an invalid form.
+        InvalidKey = "INVALID_KEY",
+        /// A sealed secret was sealed for another key or use, or was changed.
+        DecryptFailed = "DECRYPT_FAILED",
         /// It conflicts with existing state: the name is taken, or the object exists with other
         /// properties.
         Conflict = "CONFLICT",
@@ -138,7 +160,12 @@ impl Code {
         match self {
             Self::TimedOut => 124,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded => 137,
-            Self::InvalidInput | Self::RuleInvalid | Self::PathInvalid => 2,
+            Self::InvalidInput
+            | Self::RuleInvalid
+            | Self::PathInvalid
+            | Self::DuplicateEnv
+            | Self::InvalidEnvelope
+            | Self::InvalidKey => 2,
             Self::NotFound
             | Self::FileNotFound
             | Self::ToolUnknown
@@ -154,6 +181,14 @@ impl Code {
             | Self::EgressUnreachable
             | Self::EgressUnreadable
             | Self::SecretMissing
+            | Self::SecretNotFound
+            | Self::SecretForbidden
+            | Self::SecretRefNotFound
+            | Self::SecretRefInvalid
+            | Self::SecretFieldNotFound
+            | Self::SecretValueInvalid
+            | Self::SecretBackendUnavailable
+            | Self::DecryptFailed
             | Self::Conflict
             | Self::PortInUse
             | Self::QuotaExceeded
@@ -194,12 +229,17 @@ impl Code {
     /// The HTTP status that carries this code.
     pub const fn http_status(self) -> u16 {
         match self {
-            Self::InvalidInput | Self::RuleInvalid | Self::PathInvalid | Self::ProjectRefused => {
-                400
-            }
+            Self::InvalidInput
+            | Self::RuleInvalid
+            | Self::PathInvalid
+            | Self::ProjectRefused
+            | Self::DuplicateEnv
+            | Self::InvalidEnvelope
+            | Self::InvalidKey => 400,
             Self::Unauthenticated => 401,
             Self::AccessDenied
             | Self::Forbidden
+            | Self::SecretForbidden
             | Self::EgressDenied
             | Self::EgressInternal
             | Self::EgressMismatch
@@ -214,6 +254,9 @@ impl Code {
             | Self::LibraryUnavailable
             | Self::ImageNotFound
             | Self::ImagePlatformMissing
+            | Self::SecretNotFound
+            | Self::SecretRefNotFound
+            | Self::SecretFieldNotFound
             | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
             Self::InvalidState
@@ -226,12 +269,16 @@ impl Code {
             | Self::Busy => 409,
             Self::SandboxTerminated => 410,
             Self::BundleTooLarge | Self::ImageTooLarge | Self::SyncTooLarge => 413,
-            Self::BundleInvalid | Self::ImageInvalid => 422,
+            Self::BundleInvalid
+            | Self::ImageInvalid
+            | Self::SecretRefInvalid
+            | Self::SecretValueInvalid
+            | Self::DecryptFailed => 422,
             Self::QuotaExceeded | Self::RateLimited | Self::RegistryRateLimited => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
             Self::EgressUnreachable | Self::EgressUnreadable | Self::RegistryUnreachable => 502,
-            Self::Unreachable | Self::SecretMissing => 503,
+            Self::Unreachable | Self::SecretMissing | Self::SecretBackendUnavailable => 503,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded | Self::StorageFull => {
                 507
             }
@@ -248,6 +295,7 @@ impl Code {
                 | Self::RateLimited
                 | Self::RegistryRateLimited
                 | Self::RegistryUnreachable
+                | Self::SecretBackendUnavailable
                 | Self::Unreachable
                 | Self::StorageFull
                 | Self::Io

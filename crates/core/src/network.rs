@@ -8,6 +8,8 @@
 //!   only.
 //! - An address literal instead of a name needs a rule with that address, whatever the default is:
 //!   otherwise it would bypass every rule about a name.
+//! - A rule about methods or paths is about requests of HTTP to names: the connection is read, and
+//!   each request is checked by itself.
 //! - `*` stands for every name and every public address.
 //! - A name that resolves to an address of the local machine or of a private network is refused
 //!   even if the name is allowed, unless a rule allows exactly that address, or a block within the
@@ -21,10 +23,12 @@ pub mod binding;
 mod block;
 mod coverage;
 mod denied;
+pub mod document;
 mod hint;
 mod misdirected;
 mod name;
 mod refusal;
+pub mod request_match;
 pub mod secret;
 #[cfg(test)]
 mod tests;
@@ -47,6 +51,8 @@ use name::as_text;
 pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
+use request_match::canonical_path;
+pub use request_match::{PathPattern, Requests};
 pub use trust::{TRUSTED_INSIDE, trust_variables};
 pub use upstream::Upstream;
 pub use wanted::{MAX_WANTED, WantedHost, WantedHosts};
@@ -133,9 +139,27 @@ pub struct Rule {
     /// Whether the names that it allows may lead to a private network.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub internal: bool,
+    /// The requests, if it is not about all traffic.
+    #[serde(default, skip_serializing_if = "Requests::is_all")]
+    pub requests: Requests,
 }
 
 impl Rule {
+    /// A rule about all traffic to a target at all ports.
+    pub fn new(action: Effect, target: Target) -> Self {
+        let (ports, requests) = (Vec::new(), Requests::default());
+        Self { action, target, ports, internal: false, requests }
+    }
+
+    /// What it is about, in words.
+    pub fn subject(&self) -> String {
+        if self.requests.is_all() {
+            self.target.to_string()
+        } else {
+            format!("{} {}", self.target, self.requests)
+        }
+    }
+
     /// What is wrong with the rule by itself.
     fn fault(&self) -> Option<String> {
         if self.ports.len() > MAX_PORTS {
@@ -148,6 +172,12 @@ impl Rule {
         if self.internal && (self.action == Effect::Deny || !is_name) {
             return Some("only a rule that allows a name can be internal".to_owned());
         }
+        if !self.requests.is_all() && !is_name {
+            return Some("only a rule about names can be about methods or paths".to_owned());
+        }
+        if let Some(fault) = self.requests.fault() {
+            return Some(fault.to_owned());
+        }
         let is_host = matches!(&self.target, Target::Exact(name) if is_host_loopback(name));
         if is_host && self.action == Effect::Allow && self.ports.is_empty() {
             return Some(format!("a rule that allows {HOST_LOOPBACK} must name its ports"));
@@ -157,6 +187,30 @@ impl Rule {
         }
         None
     }
+    /// Whether it denies everything that another rule denies.
+    pub(crate) fn denies_all_of(&self, other: &Self) -> bool {
+        let has_ports = self.ports.is_empty()
+            || !other.ports.is_empty() && other.ports.iter().all(|port| self.matches_port(*port));
+        self.target == other.target && has_ports && self.requests.covers(&other.requests)
+    }
+
+    /// Whether some traffic may be about both rules. If in doubt, the answer is yes.
+    pub(crate) fn may_share(&self, other: &Self) -> bool {
+        let share_port = self.ports.is_empty()
+            || other.ports.is_empty()
+            || self.ports.iter().any(|port| other.ports.contains(port));
+        let share_target = match (&self.target, &other.target) {
+            (Target::Exact(one), Target::Exact(other)) => one == other,
+            (Target::Exact(name), Target::Subdomains(parent))
+            | (Target::Subdomains(parent), Target::Exact(name)) => name.is_below(parent),
+            (Target::Subdomains(one), Target::Subdomains(other)) => {
+                one == other || one.is_below(other) || other.is_below(one)
+            }
+            _ => true,
+        };
+        share_port && share_target && self.requests.overlaps(&other.requests)
+    }
+
     fn matches_port(&self, port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&port)
     }
@@ -309,7 +363,8 @@ impl Policy {
         let mut is_allowed = self.default == Effect::Allow && !is_host_loopback(name);
         for rule in self.rules.iter().filter(|rule| rule.matches_name(name)) {
             match rule.action {
-                Effect::Deny if rule.denies_port(port) => {
+                // A rule about requests does not deny the connection.
+                Effect::Deny if rule.requests.is_all() && rule.denies_port(port) => {
                     return Err(Refusal::Denied { host: host(), rule: rule.target.to_string() });
                 }
                 Effect::Deny => {}
@@ -324,6 +379,60 @@ impl Policy {
             Some(port) if is_known => Err(Refusal::PortNotAllowed { host: host(), port }),
             _ => Err(Refusal::NotAllowed { host: host() }),
         }
+    }
+
+    /// Whether requests to a port of a host must be read, because a rule is about some of them.
+    pub fn reads_requests(&self, name: &Name, port: u16) -> bool {
+        self.rules.iter().any(|rule| {
+            !rule.requests.is_all() && rule.matches_name(name) && rule.matches_port(port)
+        })
+    }
+
+    /// Whether any rule is about requests, so that connections may have to be read.
+    pub fn has_request_rules(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.requests.is_all())
+    }
+
+    /// Whether a request may be sent to a port of a host that may be connected to.
+    ///
+    /// # Errors
+    /// Why not; also for a path that two servers could read differently, if a rule is about requests.
+    pub fn check_request(
+        &self,
+        name: &Name,
+        port: u16,
+        (method, target): (&str, &str),
+    ) -> Result<(), Refusal> {
+        if !self.reads_requests(name, port) {
+            return Ok(());
+        }
+        let path = if target == "*" && method == "OPTIONS" {
+            "/"
+        } else {
+            canonical_path(target).map_err(|_| Refusal::InvalidRequest {
+                what: "its path can be read differently, and a rule is about paths or methods",
+            })?
+        };
+        let host = || Host::Name(name.clone());
+        let is_about = |rule: &&Rule| {
+            rule.matches_name(name)
+                && rule.matches_port(port)
+                && rule.requests.matches(method, path)
+        };
+        let mut is_allowed = self.default == Effect::Allow && !is_host_loopback(name);
+        for rule in self.rules.iter().filter(is_about) {
+            match rule.action {
+                Effect::Deny => {
+                    return Err(Refusal::Denied { host: host(), rule: rule.subject() });
+                }
+                Effect::Allow => is_allowed = true,
+            }
+        }
+        if is_allowed {
+            return Ok(());
+        }
+        let (method, path) = (escaped(method), escaped(path));
+        Err(Refusal::RequestNotAllowed { host: host(), method, path })
     }
 
     fn check_address(&self, address: IpAddr, port: u16) -> Result<(), Refusal> {

@@ -13,6 +13,13 @@ use crate::bytes::{Bytes, optional_path, path};
 use crate::id::{OwnerId, SnapshotId, VolumeName};
 use crate::network::Policy;
 
+/// Where the files with secrets are: a file system in memory, which no snapshot contains and no
+/// transfer of files copies.
+pub const SECRETS_DIRECTORY: &str = "/run/secrets";
+
+/// Its permission bits: every user may create a file in it, and only by its name is one found.
+pub const SECRETS_MODE: u32 = 0o1733;
+
 /// All properties of a sandbox that are decided before it exists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

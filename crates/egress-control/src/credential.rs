@@ -19,10 +19,11 @@ impl Values {
     }
 
     /// Gives each credential that is named here its value.
-    pub(crate) fn give(mut self, credentials: &mut [Credential]) {
+    pub(crate) fn give(self, credentials: &mut [Credential]) {
         for credential in credentials {
-            if let Some(value) = self.0.remove(&credential.binding.credential) {
-                credential.value = Some(value);
+            // Several bindings may use one.
+            if let Some(value) = self.0.get(&credential.binding.credential) {
+                credential.value = Some(value.clone());
             }
         }
     }

@@ -107,6 +107,8 @@ impl Step {
 pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<Step>, Error> {
     let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
     let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
+    // Requests are read by the authority that comes with credentials, also with none.
+    let reads = policy.has_request_rules();
     let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
     if let Some(limit) = source.connection_limit(sandbox) {
         let request = Request::LimitConnections { sandbox: sandbox.clone(), limit };
@@ -116,7 +118,7 @@ pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<
         let request = Request::UseUpstream { sandbox: sandbox.clone(), proxy };
         steps.push(Step::new(request, Vec::new()));
     }
-    if !credentials.is_empty() {
+    if reads || !credentials.is_empty() {
         steps.push(Step::credentials(sandbox, source, credentials)?);
     }
     Ok(steps)

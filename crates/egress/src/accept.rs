@@ -186,11 +186,21 @@ async fn relay_or_intercept(
 ) -> Result<(), RelayError> {
     let limits = sandbox.limits();
     let search = sandbox.search(transport, host, port);
-    if let Some(interception) = sandbox.interception(host, port) {
+    let reads = sandbox.reads_requests(host, port);
+    let interception = sandbox.interception(host, port);
+    if reads || interception.is_some() {
         let (bytes, body) = read_first_bytes(inside, first, None, limits).await?;
         if tls::is_handshake(&bytes) {
+            let Some(interception) = interception else {
+                // The process has no authority for the sandbox, so no request could be checked.
+                let what = "a rule is about requests to this host, which cannot be read";
+                return Err(RelayError::Refused(Refusal::InvalidRequest { what }, bytes));
+            };
             let carrying = interception.relay((inside, outside), bytes, search, limits, traffic);
             return Box::pin(carrying).await;
+        }
+        if reads && let Err(refusal) = sandbox.check_plain_request(host, port, &bytes) {
+            return Err(RelayError::Refused(refusal, bytes));
         }
         first = FirstBytes::Request(bytes, body);
     }

@@ -1,8 +1,11 @@
 //! The credentials of one sandbox: how they are put into outgoing requests, and redacted from
 //! responses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use stockade_core::network::binding::{Binding, CredentialSlot, InvalidBinding, check_bindings};
 use stockade_core::network::secret::value::{self, Contained, WeakValue};
 use stockade_core::network::{Host, Name, Policy, Refusal};
@@ -10,9 +13,9 @@ use stockade_egress_control::Credential;
 use zeroize::Zeroizing;
 
 use crate::authority::{self, Authority};
-use crate::first_bytes::http::Head;
+use crate::first_bytes::http::{self, Head};
 use crate::placeholders::Placeholder;
-use crate::redaction::Redaction;
+use crate::redaction::{self, Redaction};
 
 /// Replaces a credential without a placeholder in a response.
 const REDACTED: &str = "[redacted]";
@@ -64,9 +67,15 @@ impl Credentials {
     pub(crate) fn with(&self, mut all: Vec<Credential>, policy: &Policy) -> Result<Self, Error> {
         for credential in all.iter_mut().filter(|credential| credential.value.is_none()) {
             let binding = &credential.binding;
-            let old = self.all.iter().find(|old| old.binding.credential == binding.credential);
-            credential.value =
-                old.filter(|old| binding.is_within(&old.binding)).and_then(|old| old.value.clone());
+            // The owner of an injected credential binds it again without its value.
+            let is_injected = |own: &Binding| !matches!(own.place, CredentialSlot::Placeholder(_));
+            let is_same = |old: &&Credential| {
+                old.binding.credential == binding.credential
+                    && (binding.is_within(&old.binding)
+                        || is_injected(binding) && is_injected(&old.binding))
+            };
+            let old = self.all.iter().find(|old| is_same(old) && old.value.is_some());
+            credential.value = old.and_then(|old| old.value.clone());
         }
         check(&all, policy)?;
         Ok(Self { all, authority: Arc::clone(&self.authority) })
@@ -75,7 +84,9 @@ impl Credentials {
     /// The names of the credentials without a value.
     pub(crate) fn missing(&self) -> Vec<String> {
         let missing = self.all.iter().filter(|credential| credential.value.is_none());
-        missing.map(|credential| credential.binding.credential.clone()).collect()
+        let names: BTreeSet<_> =
+            missing.map(|credential| credential.binding.credential.clone()).collect();
+        names.into_iter().collect()
     }
 
     /// Whether each binding still has its rule under another policy.
@@ -96,7 +107,7 @@ impl Credentials {
                 text: text.clone(),
                 strict: binding.strict,
             }),
-            CredentialSlot::Header { .. } => None,
+            CredentialSlot::Header { .. } | CredentialSlot::Query { .. } => None,
         };
         elsewhere.filter(|binding| !is_bound(binding)).filter_map(placeholder).collect()
     }
@@ -108,6 +119,23 @@ impl Credentials {
 
     fn for_host<'a>(&'a self, name: &'a Name, port: u16) -> impl Iterator<Item = &'a Credential> {
         self.all.iter().filter(move |credential| credential.binding.applies_to(name, port))
+    }
+
+    /// The credentials that a request receives: of several for one place, that whose target is the
+    /// most specific.
+    fn for_request<'a>(&'a self, name: &'a Name, port: u16, head: &Head) -> Vec<&'a Credential> {
+        let (method, target) = (head.method.clone(), head.target.clone());
+        let all: Vec<_> = self
+            .for_host(name, port)
+            .filter(|own| own.binding.applies_to_request(&method, &target))
+            .collect();
+        let is_best = |own: &&Credential| {
+            !all.iter().any(|other| {
+                has_same_place(&own.binding.place, &other.binding.place)
+                    && other.binding.specificity(name) > own.binding.specificity(name)
+            })
+        };
+        all.iter().copied().filter(|own| is_best(own)).collect()
     }
 
     /// Puts the credentials of a host into a request to it. Returns whether it contains one then,
@@ -123,13 +151,13 @@ impl Credentials {
     ) -> Result<(bool, Redaction), Refusal> {
         let mut redaction = Redaction::default();
         let mut has_credential = false;
-        for Credential { binding, value } in self.for_host(name, port) {
+        for Credential { binding, value } in self.for_request(name, port, head) {
             let Some(value) = value else {
                 let is_needed = match &binding.place {
                     CredentialSlot::Placeholder(placeholder) => {
                         head.contains(placeholder.as_bytes())
                     }
-                    CredentialSlot::Header { .. } => true,
+                    CredentialSlot::Header { .. } | CredentialSlot::Query { .. } => true,
                 };
                 if is_needed {
                     let secret = binding.credential.clone();
@@ -146,16 +174,54 @@ impl Credentials {
                         redaction.add(&now, &before);
                     }
                     redaction.add(value, placeholder);
+                    redaction.add_forms(value, placeholder);
                 }
                 CredentialSlot::Header { name, prefix } => {
                     has_credential = true;
                     redaction.add(value.as_bytes(), REDACTED.as_bytes());
+                    redaction.add_forms(value.as_bytes(), REDACTED.as_bytes());
+                    if prefix.as_bytes().eq_ignore_ascii_case(http::BASIC)
+                        && let Ok(decoded) = STANDARD.decode(value.as_bytes()).map(Zeroizing::new)
+                    {
+                        add_parts(&mut redaction, &decoded);
+                    }
                     let value = Zeroizing::new(format!("{prefix}{}", value.as_str()));
                     head.set(name, value.as_bytes());
+                }
+                CredentialSlot::Query { name } => {
+                    has_credential = true;
+                    redaction.add(value.as_bytes(), REDACTED.as_bytes());
+                    redaction.add_forms(value.as_bytes(), REDACTED.as_bytes());
+                    head.set_parameter(name, &redaction::percent_encoded(value.as_bytes()));
                 }
             }
         }
         Ok((has_credential, redaction))
+    }
+}
+
+/// Whether two credentials would be put in the same part of a request.
+fn has_same_place(one: &CredentialSlot, other: &CredentialSlot) -> bool {
+    match (one, other) {
+        (CredentialSlot::Header { name, .. }, CredentialSlot::Header { name: other, .. }) => {
+            name.eq_ignore_ascii_case(other)
+        }
+        (CredentialSlot::Query { name }, CredentialSlot::Query { name: other }) => name == other,
+        _ => false,
+    }
+}
+
+/// A host may repeat a user name and a password as it has decoded them, or the password alone.
+fn add_parts(redaction: &mut Redaction, decoded: &[u8]) {
+    if decoded.is_empty() {
+        return;
+    }
+    redaction.add(decoded, REDACTED.as_bytes());
+    let password =
+        decoded.iter().position(|byte| *byte == b':').and_then(|at| decoded.get(at + 1..));
+    if let Some(password) = password.filter(|password| password.len() >= value::LEAST_BYTES) {
+        redaction.add(password, REDACTED.as_bytes());
+        redaction.add_forms(password, REDACTED.as_bytes());
     }
 }
 

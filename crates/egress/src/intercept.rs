@@ -4,7 +4,7 @@
 use std::io::{self, Cursor};
 use std::sync::Arc;
 
-use stockade_core::network::{Host, Name, Refusal};
+use stockade_core::network::{Host, Name, Policy, Refusal};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -29,6 +29,8 @@ pub(crate) struct Interception {
     pub(crate) name: Name,
     pub(crate) port: u16,
     pub(crate) credentials: Arc<Credentials>,
+    /// Which requests may be sent.
+    pub(crate) policy: Arc<Policy>,
     pub(crate) trust: Trust,
 }
 
@@ -112,6 +114,8 @@ impl Interception {
         }
         let has_host = head.host()?.is_some() || head.target_authority()?.is_some();
         let (rest, body) = check(&host, &self.name, &mut head)?.split(rest)?;
+        let request = (head.method.as_str(), head.target.as_str());
+        self.policy.check_request(&self.name, self.port, request)?;
         if !has_host {
             head.set_host(&format!("{}:{}", self.name, self.port));
         }

@@ -30,7 +30,7 @@ mod support;
 use support::{drive, no_driver, same};
 
 const PLACEHOLDER: &str = "sk-placeholder-000001";
-const VALUE: &str = "sk-the-real-value-that-nobody-inside-has";
+pub(crate) const VALUE: &str = "sk-the-real-value-that-nobody-inside-has";
 
 fn credential(host: &str, slot: Value) -> Credential {
     let binding = json!({"credential": "key", "hosts": [host], "place": slot});
@@ -47,7 +47,7 @@ fn header(host: &str) -> Credential {
 
 /// A TLS host with its own authority. It responds with the head of the request and a header and a
 /// body that repeat its headers. Returns its address, and the authority.
-async fn host(name: &str) -> (SocketAddr, String) {
+pub(crate) async fn host(name: &str) -> (SocketAddr, String) {
     host_with(name, true, |text| {
         let echoed = text.trim_end().replace("\r\n", " | ");
         let seen = text.contains(VALUE);
@@ -62,7 +62,7 @@ async fn host(name: &str) -> (SocketAddr, String) {
 
 /// The same with any response to the head of a request. Without `notifies` it closes the connection
 /// without `close_notify`, and also if bytes of the request are unread.
-async fn host_with(
+pub(crate) async fn host_with(
     name: &str,
     notifies: bool,
     respond: impl Fn(&str) -> String + Send + 'static,
@@ -93,7 +93,7 @@ async fn host_with(
 
 /// The response to a program inside, which trusts `authority`, when it sends a request over a
 /// connection to api.example, port 443.
-async fn send_request(
+pub(crate) async fn send_request(
     world: &World,
     outside: SocketAddr,
     authority: &str,

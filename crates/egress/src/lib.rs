@@ -40,6 +40,8 @@ mod record;
 mod redaction;
 mod rejection;
 mod relay;
+#[cfg(test)]
+mod request_tests;
 mod resolve;
 mod response;
 mod round_trip;

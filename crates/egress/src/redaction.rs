@@ -7,6 +7,8 @@
 //! the values, and whether a value occurs as a whole: the end of a body is held back because its
 //! bytes could belong to any value of that length, never because they are the beginning of one.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
 use crate::first_bytes::http::replaced;
@@ -14,11 +16,40 @@ use crate::first_bytes::http::replaced;
 /// Replaces each byte of a value in a body.
 const COVER: u8 = b'*';
 
+/// A value as it is written in a query.
+pub(crate) fn percent_encoded(value: &[u8]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let mut text = String::with_capacity(value.len());
+    for byte in value {
+        if is_plain(*byte) {
+            text.push(char::from(*byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// The same percent-encoding with small letters as digits.
+fn with_lower_digits(encoded: &str) -> String {
+    let mut left = 0;
+    let lower = |character: char| {
+        if character == '%' {
+            left = 3;
+        }
+        left = i32::max(left - 1, -1);
+        if left >= 0 { character.to_ascii_lowercase() } else { character }
+    };
+    encoded.chars().map(lower).collect()
+}
+
 /// The values that are redacted from one response.
 #[derive(Default)]
 pub(crate) struct Redaction {
     /// The longest first, because one may contain another one.
     values: Vec<Pattern>,
+    /// The longest form that a value of these lengths can have.
+    longest_form: usize,
 }
 
 /// One value.
@@ -78,6 +109,34 @@ impl Redaction {
         self.values.insert(at, Pattern { value, instead: instead.to_vec(), hash });
     }
 
+    /// Adds the forms in which a host may repeat a value as a whole: as base64, as hexadecimal digits,
+    /// with percent-encoding, and as JSON. What is held back depends on the length of the value only.
+    pub(crate) fn add_forms(&mut self, value: &[u8], instead: &[u8]) {
+        let hex = |upper: bool| -> String {
+            let digits =
+                |byte: &u8| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") };
+            value.iter().map(digits).collect()
+        };
+        let json = String::from_utf8_lossy(value).replace('\\', "\\\\").replace('"', "\\\"");
+        let percent = percent_encoded(value);
+        let forms = [
+            STANDARD_NO_PAD.encode(value),
+            URL_SAFE_NO_PAD.encode(value),
+            hex(false),
+            hex(true),
+            with_lower_digits(&percent),
+            percent,
+            json.replace('/', "\\/"),
+            json,
+        ];
+        for form in forms.map(|form| Zeroizing::new(form.into_bytes())) {
+            if form.len() > value.len() || form.as_slice() != value {
+                self.add(&form, instead);
+            }
+        }
+        self.longest_form = self.longest_form.max(value.len().saturating_mul(3));
+    }
+
     /// A part of a head with the values replaced.
     pub(crate) fn head(&self, bytes: &[u8]) -> Vec<u8> {
         let take_out =
@@ -109,7 +168,8 @@ impl Redaction {
 
     /// How many bytes of a value can have arrived without the last one.
     fn longest_part(&self) -> usize {
-        self.values.first().map_or(0, |pattern| pattern.value.len().saturating_sub(1))
+        let longest = self.values.first().map_or(0, |pattern| pattern.value.len());
+        longest.max(self.longest_form).saturating_sub(1)
     }
 }
 

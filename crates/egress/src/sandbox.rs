@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::credentials::{self, Credentials};
+use crate::first_bytes::http::Head;
 use crate::intercept::Interception;
 use crate::limits::Limits;
 use crate::name_table::{AddressUse, NameTable};
@@ -137,12 +138,36 @@ impl Sandbox {
         let Host::Name(name) = host else { return None };
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
         let (credentials, trust) = credentials.as_ref()?;
-        credentials.apply_to(name, port).then(|| Interception {
+        let policy = self.current_policy();
+        let is_read = credentials.apply_to(name, port) || policy.reads_requests(name, port);
+        is_read.then(|| Interception {
             name: name.clone(),
             port,
             credentials: Arc::clone(credentials),
+            policy,
             trust: trust.clone(),
         })
+    }
+
+    /// Whether requests to a port of a host are read, because a rule is about some of them.
+    pub(crate) fn reads_requests(&self, host: &Host, port: u16) -> bool {
+        matches!(host, Host::Name(name) if self.current_policy().reads_requests(name, port))
+    }
+
+    /// Checks a request of HTTP without TLS, which begins with these bytes.
+    pub(crate) fn check_plain_request(
+        &self,
+        host: &Host,
+        port: u16,
+        bytes: &[u8],
+    ) -> Result<(), Refusal> {
+        let what = "a rule is about requests to this host, and this is no request of HTTP/1";
+        let Host::Name(name) = host else { return Ok(()) };
+        let Ok(Some((head, _))) = Head::parse(bytes) else {
+            return Err(Refusal::InvalidRequest { what });
+        };
+        let request = (head.method.as_str(), head.target.as_str());
+        self.current_policy().check_request(name, port, request)
     }
 
     /// The search for placeholders in what is sent to a port of a host.

@@ -32,6 +32,7 @@ mod server;
 mod settings;
 mod snippets;
 mod takeover;
+mod vault_key;
 mod web;
 
 use std::ffi::OsString;

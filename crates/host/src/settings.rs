@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_core::{Code, Problem};
 use stockade_image::Reference;
 use stockade_service::{Options, Quotas};
+
+use crate::vault_key;
 
 /// The settings of sandboxes.
 #[derive(Debug, Clone)]
@@ -60,6 +63,7 @@ impl Settings {
             quotas,
             host_paths: host_paths.clone().unwrap_or_default(),
             registries: registries.unwrap_or_default(),
+            vault_key: vault_key::from_environment(&variable).map(|source| Arc::new(source) as _),
             ..Options::from_environment(text)?
         };
         Ok(Self { idle: Duration::from_secs(idle.into()), pool, host_paths, service })

@@ -98,6 +98,7 @@ impl Request {
         if is_image && !is_of_store && origin != Origin::Snapshot {
             layers::make_home(&layers.join("upper"), &lower, self.own, &identity)?;
         }
+        mounts.extend(self.secrets_directory());
         if self.network == Network::Egress {
             mounts.extend(name_files(directory, is_image)?);
         }

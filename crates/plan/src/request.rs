@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::{Git, Project};
 use stockade_core::access::SYSTEM;
-use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
+use stockade_core::sandbox::{
+    BestEffort, HostMount, Limits, Root, SECRETS_DIRECTORY, SECRETS_MODE, User, Workspace,
+};
 use stockade_core::{Bytes, SandboxSpec};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
@@ -34,6 +36,8 @@ use crate::request::volumes::OpenVolumes;
 const SHARED_MEMORY_BYTES: u64 = 256 << 20;
 /// The least size of a file system in memory.
 const SMALLEST_SCRATCH: u64 = 1 << 20;
+/// The size of the directory of files with secrets.
+const SECRETS_BYTES: u64 = 1 << 20;
 
 /// The host name inside.
 pub const HOSTNAME: &str = "stockade";
@@ -289,6 +293,21 @@ impl Request {
         let User { user, group } = self.own;
         let mount = Mount::Scratch(Scratch { mode: 0o1777, size_bytes, user, group });
         Some((PathBuf::from("/dev/shm"), mount))
+    }
+
+    /// The directory of files with secrets, in memory, unless the request has something there. Every
+    /// user can reach a file in it by name, and only its owner can list it.
+    pub(crate) fn secrets_directory(&self) -> Option<(PathBuf, Mount)> {
+        let place = PathBuf::from(SECRETS_DIRECTORY);
+        let is_taken = |(inside, _): &(PathBuf, Mount)| {
+            inside.starts_with(&place) || place.starts_with(inside) && inside != Path::new("/")
+        };
+        if self.mounts.iter().any(is_taken) {
+            return None;
+        }
+        let User { user, group } = self.own;
+        let size_bytes = SECRETS_BYTES;
+        Some((place, Mount::Scratch(Scratch { mode: SECRETS_MODE, size_bytes, user, group })))
     }
 
     /// Completes the jail.

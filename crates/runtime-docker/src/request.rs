@@ -210,7 +210,11 @@ fn own_volume(volume: &OwnVolume, labels: &HashMap<String, String>) -> Mount {
 fn scratch(limits: &Limits) -> HashMap<String, String> {
     let size = limits.memory_bytes.map_or(SCRATCH_BYTES, |bytes| (bytes / 4).max(SMALLEST_BYTES));
     let options = format!("rw,exec,nosuid,nodev,mode=1777,size={size}");
-    ["/tmp", "/var/tmp"].map(|path| (path.to_owned(), options.clone())).into()
+    let mut all: HashMap<_, _> =
+        ["/tmp", "/var/tmp"].map(|path| (path.to_owned(), options.clone())).into();
+    let secrets = "rw,noexec,nosuid,nodev,mode=1733,size=1048576".to_owned();
+    all.insert(stockade_core::sandbox::SECRETS_DIRECTORY.to_owned(), secrets);
+    all
 }
 
 fn shared_memory(limits: &Limits) -> u64 {

@@ -69,6 +69,8 @@ pub enum SkipReason {
     Unreadable,
     /// It is neither file, directory nor link, or it changed meanwhile.
     Special,
+    /// It is the directory of files with secrets.
+    SecretFile,
 }
 
 /// How much of a tree was copied.
@@ -159,6 +161,7 @@ impl<W: Write> TreeWriter<W> {
                 bytes.push(match reason {
                     SkipReason::Unreadable => 0,
                     SkipReason::Special => 1,
+                    SkipReason::SecretFile => 2,
                 });
             }
         }
@@ -259,6 +262,7 @@ impl<R: Read> TreeReader<R> {
                 let reason = match self.bytes()? {
                     [0] => SkipReason::Unreadable,
                     [1] => SkipReason::Special,
+                    [2] => SkipReason::SecretFile,
                     _ => return Err(invalid("an unknown reason")),
                 };
                 Record::Skipped { name, reason }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use stockade_api::{
     Bytes, FileContent, HttpRequest, HttpResponse, Result, SessionEvent, SessionInput,
 };
+use stockade_core::OwnerId;
 use stockade_durable::WorkflowId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,6 +34,8 @@ pub(crate) struct Handoff {
     pub(crate) used: Option<ActiveSandbox>,
     /// Additions to a command's environment.
     pub(crate) environment: Option<BTreeMap<String, Bytes>>,
+    /// The owner of the flow of a session, whose secrets it may use.
+    pub(crate) flow_owner: Option<OwnerId>,
     /// A request to a port inside, and the receiver of its response.
     pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpResponse>)>,
     /// The arguments of a tool, and the receiver of its result.

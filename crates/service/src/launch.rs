@@ -25,6 +25,7 @@ use crate::service::Service;
 use crate::store::{identity, sandboxes};
 use crate::terminations::Terminations;
 use crate::tools::Tools;
+use crate::vault::Vault;
 use crate::wakers::Wakers;
 
 /// The version of the workflows, not of the program: a new program continues the workflows of an
@@ -61,6 +62,7 @@ impl Service {
             wakers: Wakers::default(),
             tools: Tools::built_in(),
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
+            vault: Vault::new(options.vault_key.clone(), options.deadline),
             published: Published::default(),
             site: std::sync::OnceLock::new(),
             link_keys: LinkKeys::default(),

@@ -9,6 +9,7 @@ use stockade_core::{Code, OwnerId, Problem};
 use stockade_egress_control::Program;
 
 use crate::image_source::ImageSource;
+use crate::key_source::KeySource;
 
 /// The variable of [`Options::queue_concurrency`] (FireFlow, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
@@ -30,6 +31,8 @@ pub struct Options {
     pub home: Option<Home>,
     /// The program of the egress process; without it no sandbox has a network.
     pub egress: Option<Program>,
+    /// Where the key of the vault comes from; without it there are no stored secrets.
+    pub vault_key: Option<Arc<dyn KeySource>>,
     /// Whether a sandbox whose request does not say so gets its system directories from a copy
     /// instead of from the host's own files ([`Options::for_exposed_server`]).
     pub private_base: bool,
@@ -60,6 +63,7 @@ impl Default for Options {
             quotas: Quotas::default(),
             home: None,
             egress: None,
+            vault_key: None,
             private_base: false,
             images: None,
             registries: BTreeSet::new(),

@@ -74,7 +74,9 @@ impl SandboxRow {
     /// where the certificates to trust are. Variables of the sandbox's own environment win.
     pub(crate) fn secret_variables(&self) -> Result<BTreeMap<String, String>> {
         let bindings = self.bindings()?;
-        if bindings.is_empty() {
+        let network = self.request.network.as_ref().map(Network::policy).transpose()?;
+        let reads = network.is_some_and(|policy| policy.has_request_rules());
+        if bindings.is_empty() && !reads {
             return Ok(BTreeMap::new());
         }
         let mut variables: BTreeMap<String, String> =

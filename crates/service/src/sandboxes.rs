@@ -5,33 +5,34 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     Ack, ApiKey, AppliedBundle, AppliedPatch, ApplyBundle, ApplyPatch, AttachCommand, BundleDetail,
-    BundleList, ById, Caller, ChangeMetadata, ChangeNetwork, ChangeWorkspace, CollectChanges,
-    CollectDirectory, CollectedChanges, CommandInfo, CommandList, CommitWorkspace,
-    CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
-    Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
-    HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand, KillSandbox, ListBundles,
-    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs, NodeType,
-    OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo, OutputItem,
-    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles,
-    RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText,
-    ResolveEndpoint, Restore, Result, RevokeKey, RunNode, RunTool, Sandbox, SandboxList, Sandboxes,
-    SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets,
-    ShowBundle, Snapshot, StatFile, SyncFiles, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
-    WriteResult,
+    BundleList, ById, Caller, ChangeInjections, ChangeMetadata, ChangeNetwork, ChangeWorkspace,
+    CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList, CommitWorkspace,
+    CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret, CreatedKey, DiffBundle,
+    Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox,
+    HttpRequest, HttpResponse, HttpStream, ImageList, ImportSecret, Items, KeyList, KillCommand,
+    KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing,
+    MakeDirectory, MoveFile, NodeOutputs, NodeType, OpenPort, OpenSession, OpenWebSocket,
+    OpenedPort, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents,
+    ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle,
+    RemoveFile, RemoveSecret, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result,
+    RevokeKey, RotateSecret, RunNode, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles,
+    SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets, ShowBundle,
+    Snapshot, StatFile, StoredSecret, StoredSecrets, SyncFiles, TakeSnapshot, Tool, ToolResult,
+    WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
+    WriteFile, WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
 use crate::elsewhere;
-use crate::nodes;
 use crate::failure::{runtime_problem, store_problem};
+use crate::nodes;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
-    exchange, execute, files, keys, lifecycle, metadata, network, output, query, restore, secrets,
-    session, snapshot, sync, tool, watch, workspaces,
+    exchange, execute, files, injections, keys, lifecycle, metadata, network, output, query,
+    restore, secret_file, secrets, session, snapshot, sync, tool, vault, watch, workspaces,
 };
 use crate::service::Service;
 use crate::spec;
@@ -90,6 +91,14 @@ impl Sandboxes for Service {
 
     async fn set_secrets(&self, caller: &Caller, request: SetSecrets) -> Result<Sandbox> {
         secrets::set(self, caller, request).await
+    }
+
+    async fn change_injections(
+        &self,
+        caller: &Caller,
+        request: ChangeInjections,
+    ) -> Result<Sandbox> {
+        injections::change(self, caller, request).await
     }
 
     async fn kill(&self, caller: &Caller, request: KillSandbox) -> Result<Sandbox> {
@@ -162,6 +171,34 @@ impl Sandboxes for Service {
 
     async fn revoke_key(&self, caller: &Caller, request: RevokeKey) -> Result<ApiKey> {
         keys::revoke(self, caller, request).await
+    }
+
+    async fn create_secret(&self, caller: &Caller, request: CreateSecret) -> Result<StoredSecret> {
+        vault::create(self, caller, request).await
+    }
+
+    async fn import_secret(&self, caller: &Caller, request: ImportSecret) -> Result<StoredSecret> {
+        vault::import(self, caller, request).await
+    }
+
+    async fn secrets(&self, caller: &Caller, _: Empty) -> Result<StoredSecrets> {
+        vault::list(self, caller).await
+    }
+
+    async fn rotate_secret(&self, caller: &Caller, request: RotateSecret) -> Result<StoredSecret> {
+        vault::rotate(self, caller, request).await
+    }
+
+    async fn remove_secret(&self, caller: &Caller, request: RemoveSecret) -> Result<Ack> {
+        vault::remove(self, caller, request).await
+    }
+
+    async fn write_secret_file(
+        &self,
+        caller: &Caller,
+        request: WriteSecretFile,
+    ) -> Result<WriteResult> {
+        secret_file::write(self, caller, request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {

@@ -1,15 +1,22 @@
 //! The network of sandboxes, from their owner's side: the allowed hosts, the reports of denied
 //! connections, and the recovery when the egress process or the service is killed. The sandboxes
 //! are in memory, their listeners and the process are real.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
 
 mod harness;
+#[path = "../../../tests/cases/support.rs"]
+mod support;
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::time::Duration;
 
 use harness::{Harness, caller};
+use serde_json::{Value, json};
 use stockade_api::{
     ById, ChangeNetwork, CreateSandbox, GetSandbox, KillSandbox, Network, NetworkStatus,
     ReadEvents, Restore, Sandbox, Sandboxes as _, TakeSnapshot,
@@ -21,6 +28,7 @@ use stockade_core::{Code, SandboxId};
 use stockade_egress_control::Program;
 use stockade_runtime::{Capability, Error, Runtime as _};
 use stockade_service::Options;
+use support::{drive, no_driver, same};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -386,4 +394,122 @@ async fn what_cannot_be_let_out_is_refused_with_the_reason() {
     let refused = harness.create(network_to(&[])).await.unwrap_err();
     assert_eq!(refused.code, Code::WallUnavailable, "{refused:?}");
     assert_eq!(harness.sandbox_count().await, 0);
+}
+
+const CANARY: &str = "sk-canary-7f3a-Zq83hTnw04LxvUe7";
+
+/// A sandbox with a credential and a binding that uses it, in the first revision.
+async fn with_credential(test: &str) -> (Harness, SandboxId) {
+    let harness = Harness::with(options(test)).await;
+    let id = harness.create(network_to(&["api.example"])).await.unwrap().id;
+    let request = json!({
+        "id": id, "addCredentials": {"token": CANARY},
+        "addBindings": [{
+            "name": "api", "hosts": ["api.example"], "ports": [443],
+            "place": {"type": "bearer", "credential": "token"},
+        }],
+    });
+    let made = change_injections(&harness, request).await.unwrap();
+    assert_eq!(made["network"]["injections"]["revision"], 1);
+    (harness, id)
+}
+
+async fn change_injections(harness: &Harness, request: Value) -> stockade_api::Result<Value> {
+    harness.call("u1", "", "change_injections", request).await
+}
+
+#[test]
+fn cases() {
+    drive("crates/service/tests/egress.rs::cases", "egress_credentials.json", |case| {
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
+        let request = match case.name.as_str() {
+            "delete referenced credential" => json!({"removeCredentials": ["token"]}),
+            "stale revision" => {
+                json!({"expectedRevision": case.given["expectedRevision"], "removeBindings": ["api"]})
+            }
+            _ => return no_driver(),
+        };
+        runtime.block_on(async {
+            let (harness, id) = with_credential("the-cases").await;
+            if let Some(current) = case.given["current"].as_u64() {
+                for _ in 1..current {
+                    change_injections(&harness, json!({"id": id})).await.unwrap();
+                }
+            }
+            let before = network_status(harness.status(&id).await).injections;
+            let mut whole = json!({"id": id});
+            whole.as_object_mut().unwrap().extend(request.as_object().unwrap().clone());
+            let problem = change_injections(&harness, whole).await.unwrap_err();
+            let expected = match case.name.as_str() {
+                "stale revision" => Code::Conflict,
+                _ => Code::InvalidInput,
+            };
+            same(expected, problem.code)?;
+            same(before, network_status(harness.status(&id).await).injections)
+        })
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_bound_by_name_and_recorded_without_their_values() {
+    let (harness, id) = with_credential("credentials").await;
+    for (refused, code) in [
+        (
+            json!({"addCredentials": {"short": "x"}, "addBindings": [{
+                "name": "b", "hosts": ["api.example"], "ports": [443],
+                "place": {"type": "apiKey", "name": "X-Key", "credential": "short"},
+            }]}),
+            Code::InvalidInput,
+        ),
+        (
+            json!({"addBindings": [{
+                "name": "b", "hosts": ["other.example"], "ports": [443],
+                "place": {"type": "apiKey", "name": "X-Key", "credential": "token"},
+            }]}),
+            Code::InvalidInput,
+        ),
+        (
+            json!({"addBindings": [{
+                "name": "b", "hosts": ["api.example"], "ports": [443],
+                "place": {"type": "apiKey", "name": "Host", "credential": "token"},
+            }]}),
+            Code::InvalidInput,
+        ),
+        (
+            json!({"addBindings": [{
+                "name": "b", "hosts": ["api.example"], "ports": [443],
+                "place": {"type": "basic", "credential": "token"},
+            }]}),
+            Code::InvalidInput,
+        ),
+    ] {
+        let mut whole = json!({"id": id});
+        whole.as_object_mut().unwrap().extend(refused.as_object().unwrap().clone());
+        let problem = change_injections(&harness, whole).await.unwrap_err();
+        assert_eq!(problem.code, code, "{refused}: {problem:?}");
+        assert!(!format!("{problem:?}").contains("canary"));
+        let status = network_status(harness.status(&id).await);
+        assert_eq!(status.injections.unwrap().revision, 1, "{refused}");
+    }
+    // The same credential for requests of another kind needs no value again.
+    let request = json!({"id": id, "addBindings": [{
+        "name": "query", "hosts": ["api.example"], "ports": [443],
+        "requests": {"methods": ["GET"], "paths": ["/v1/*"]},
+        "place": {"type": "query", "name": "key", "credential": "token"},
+    }]});
+    change_injections(&harness, request).await.unwrap();
+    assert!(!harness.database_holds(CANARY));
+    // The rule that a binding needs cannot be removed.
+    let change = ChangeNetwork {
+        refuse: vec!["api.example".parse().unwrap()],
+        ..ChangeNetwork::new(id.clone())
+    };
+    let refused =
+        harness.run(|s| async move { s.change_network(&caller("u1"), change).await }).await;
+    assert_eq!(refused.unwrap_err().code, Code::InvalidInput);
+    let cleared = change_injections(&harness, json!({"id": id, "clear": true})).await.unwrap();
+    assert_eq!(cleared["network"].get("injections"), None);
+    let again = change_injections(&harness, json!({"id": id, "clear": true})).await;
+    assert_eq!(again.unwrap_err().code, Code::NotFound);
 }

@@ -4,7 +4,8 @@
 //! looks for what is lost, `exec` runs commands in it, `live_commands` lists, ends and joins them,
 //! `copy` moves files, `bundles` decides about changes and `collect` collects them,
 //! `copied_workspace` tests hosts without overlays, `network` connects to what the policy allows,
-//! `ports` leads from the host inside, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `server`
+//! `ports` leads from the host inside, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `vault` for those
+//! of stored secrets, `server`
 //! kills, overloads and deceives the server, `without_server` is about `--in-process`, completions
 //! and manual pages, and `words` about ids, answers and names.
 
@@ -23,6 +24,7 @@ mod ports;
 mod secrets;
 mod server;
 mod start_of_workspace;
+mod vault;
 mod without_server;
 mod words;
 

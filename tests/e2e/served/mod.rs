@@ -8,6 +8,7 @@
 
 mod browsers;
 mod clients;
+mod credential_vault;
 mod every_route;
 mod from_inside;
 mod fuzzed;

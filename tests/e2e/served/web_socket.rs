@@ -130,7 +130,7 @@ impl WebSocket {
     /// Waits until the server has closed the connection.
     pub(crate) fn wait_for_end(&mut self) {
         // A connection that is cut may be reset.
-        if let Err(error) = self.0.read_to_end(&mut Vec::new()) {
+        if let Err(error) = self.0.0.read_to_end(&mut Vec::new()) {
             assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "it does not end");
         }
     }

@@ -359,6 +359,47 @@ Example:
 pub const KEYS_REVOKE: &str = "\
 Example:
   stockade keys revoke key-0123456789ab";
+pub const POLICY: &str = "\
+Examples:
+  stockade policy check policy.toml
+  stockade policy explain policy.toml https://api.example.com/v1/models
+  stockade policy diff old.toml new.toml
+  stockade run --policy package-registries -- npm install";
+pub const POLICY_CHECK: &str = "\
+Examples:
+  stockade policy check policy.toml
+  stockade policy check code-hosts-read-only --json";
+pub const POLICY_EXPLAIN: &str = "\
+Example:
+  stockade policy explain policy.toml -X POST https://api.example.com/v1/models";
+pub const POLICY_DIFF: &str = "\
+Example:
+  stockade policy diff old.toml new.toml";
+pub const SECRETS: &str = "\
+Examples:
+  stockade secrets set github < token.txt
+  stockade secrets list
+  stockade exec --secret-env GITHUB_TOKEN=github ID -- gh repo list
+  stockade secrets rotate github < new-token.txt
+  stockade secrets remove github";
+pub const SECRETS_SET: &str = "\
+Examples:
+  stockade secrets set github < token.txt
+  stockade secrets set app --type xApp < app.json
+  stockade secrets set old --type openai --envelope sealed.json --recipient-key key.txt";
+pub const SECRETS_LIST: &str = "\
+Example:
+  stockade secrets list --json";
+pub const SECRETS_ROTATE: &str = "\
+Example:
+  stockade secrets rotate github < new-token.txt";
+pub const SECRETS_REMOVE: &str = "\
+Example:
+  stockade secrets remove github";
+pub const SECRETS_WRITE: &str = "\
+Examples:
+  stockade secrets write github latest /run/secrets/token
+  stockade secrets write app.secretKey latest /run/secrets/app/key --user 1000";
 pub const AUDIT: &str = "\
 Examples:
   stockade audit ls

@@ -50,6 +50,8 @@ impl Command {
             Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
             Self::Keys(keys) => keys.common().json,
+            Self::Policy(policy) => policy.what.wants_json(),
+            Self::Secrets(secrets) => secrets.common().json,
             Self::Audit(audit) => audit.wants_json(),
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,

@@ -56,6 +56,7 @@ impl Command {
             | Self::Deny(_)
             | Self::Signal(_)
             | Self::Cancel(_)
+            | Self::Secrets(_)
             | Self::Keys(_) => Place::Anywhere,
             Self::Diff(Diff { commits: false, .. }) | Self::Bundles(_) | Self::Reject(_) => {
                 Place::Anywhere
@@ -83,6 +84,7 @@ impl Command {
                 Place::Here("it is about this machine")
             }
             Self::Doctor(_)
+            | Self::Policy(_)
             | Self::Serve(_)
             | Self::Snippet(_)
             | Self::Graph(_)

@@ -154,6 +154,11 @@ pub struct Exec {
     pub variables: VariableFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Give this command alone a secret of the vault in an environment variable: a name or id of
+    /// `stockade secrets list`, or a `.ffsecret` file, and a field if it has several. The command sees
+    /// the value. Can be repeated
+    #[arg(long, value_name = "NAME=SECRET[#FIELD]", value_parser = pair)]
+    pub secret_env: Vec<Pair>,
     /// The working directory of the command; a relative path starts where commands start
     #[arg(long, short = 'w', alias = "workdir", value_name = "DIR")]
     pub cwd: Option<OsString>,
@@ -361,6 +366,9 @@ pub enum SecretCommand {
         /// that the secret is not bound to
         #[arg(long)]
         strict_secrets: bool,
+        /// Use the value of this secret of the vault, instead of those of environment variables
+        #[arg(long, value_name = "SECRET[#FIELD]")]
+        stored: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -112,6 +112,10 @@ pub struct SandboxFlags {
     /// denied
     #[arg(long, value_name = "HOST[:PORT]")]
     pub allow: Vec<AllowedHost>,
+    /// Use the network policy in this file, or that of a preset: package-registries,
+    /// code-hosts-read-only or model-providers. Can be repeated, and used with --allow
+    #[arg(long, value_name = "FILE|PRESET")]
+    pub policy: Vec<String>,
     /// Allow connections to a name also if it leads to a private network; no other name and no address
     /// is opened. Can be repeated
     #[arg(long, value_name = "NAME[:PORT]", value_parser = internal_host)]
@@ -195,6 +199,8 @@ pub enum Network {
     Off,
     /// The hosts that --allow names; denied connections are listed
     Policy,
+    /// Every public host; the policy that the command would have needed is written to a file
+    Learn,
 }
 
 /// What a sandbox may do without. Every other wall is always required.

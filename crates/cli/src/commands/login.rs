@@ -95,7 +95,7 @@ fn key(file: Option<&Path>, server: &ChosenServer) -> Result<SecretValue, Proble
 }
 
 /// Reads a line from the terminal on standard input, which does not show it.
-fn prompt(question: &str, to: &mut SecretValue) -> std::io::Result<()> {
+pub(super) fn prompt(question: &str, to: &mut SecretValue) -> std::io::Result<()> {
     let input = std::io::stdin();
     let before = tcgetattr(input.as_fd())?;
     let mut silent = before.clone();

@@ -19,6 +19,7 @@ mod keys;
 mod login;
 mod manual;
 pub mod mcp;
+mod policy;
 pub mod print;
 mod refused_calls;
 mod reject;
@@ -27,6 +28,7 @@ mod run;
 pub mod sandbox;
 mod trust;
 mod undo;
+mod vault;
 mod volume;
 pub mod workflow;
 mod workspace;
@@ -100,6 +102,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Image(arguments) => image::run(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Keys(arguments) => keys::run(arguments),
+        Command::Policy(arguments) => policy::run(&arguments),
+        Command::Secrets(arguments) => vault::run(arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout(arguments) => login::logout(&arguments),

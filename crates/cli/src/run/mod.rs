@@ -24,6 +24,7 @@ use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::access::Rules;
 use stockade_core::ending::Step;
+use stockade_core::network::Policy;
 use stockade_core::sandbox::{HostMount, Root, Workspace};
 use stockade_core::{Code, Ending, OwnerId, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
@@ -42,6 +43,7 @@ use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
 use crate::images;
+use crate::policy_file;
 use crate::problem::caused;
 use crate::profile;
 use crate::registry;
@@ -121,17 +123,19 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     };
     let command = images::command(start, arguments.entrypoint.as_deref(), &arguments.command)?;
     let spec = &requested;
+    let learned = network::learned_file(arguments)?;
     // Before anything else is started: the first time this takes long.
     let base = base::of_run(spec, &data)?;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
     let limit = network::connection_limit(arguments, spec)?;
     let upstream = network::upstream(arguments, spec)?;
+    let reads_requests = spec.network.as_ref().is_some_and(Policy::has_request_rules);
     let start = |policy| Egress::start(policy, limit, upstream);
     let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let (authorities, unreadable) = match &mut egress {
-        Some(egress) => network::authorities(egress, secrets)?,
+        Some(egress) => network::authorities(egress, secrets, reads_requests)?,
         None => (None, Vec::new()),
     };
     let wanted = launch::LaunchSpec {
@@ -149,7 +153,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         launch::launch(&wanted, limits::own_limits(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
     let ended = launch::supervise((arguments, &project), launched, signals, &data)?;
-    let refusals = egress.map(RunningEgress::end);
+    let reported = egress.map(RunningEgress::end);
     let (conclusion, more_notes) = ending::conclude(
         arguments,
         &data,
@@ -165,9 +169,16 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     let shown = hidden::Shown::new(spec, home.as_deref());
     notes.extend(shown.note(&arguments.command, &ended.ending));
     let policy = spec.network.clone();
-    let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
+    if let (Some(path), Some((traffic, _))) = (&learned, &reported) {
+        policy_file::write_learned(path, &traffic.opened)?;
+        notes.push(format!(
+            "the policy that the command would have needed is in {}",
+            path.display()
+        ));
+    }
+    let network = policy.zip(reported).map(|(policy, (traffic, ended_early))| {
         notes.extend(ended_early);
-        (policy, bound, refusals)
+        (policy, bound, traffic.refusals)
     });
     Ok(Report {
         hint: hint(arguments, &ended.ending, &project, home.as_deref())

@@ -1,6 +1,8 @@
 //! The network access of the command: only its own loopback, or the hosts that `--allow` names; and
 //! the secrets that the egress proxy inserts into its requests.
 
+use std::path::PathBuf;
+
 use stockade_core::network::binding::{Binding, CredentialSlot, check_bindings};
 use stockade_core::network::{Upstream, secret};
 use stockade_core::{Code, Problem, SandboxSpec};
@@ -8,8 +10,9 @@ use stockade_egress_control::{Authorities, Credential};
 use uuid::Uuid;
 
 use crate::args::Run;
-use crate::args::sandbox_flags::SecretFlags;
+use crate::args::sandbox_flags::{Network, SecretFlags};
 use crate::egress::Egress;
+use crate::policy_file;
 use crate::secrets;
 use crate::upstream_proxy;
 
@@ -35,6 +38,23 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
     secrets::with_values(bindings)
 }
 
+/// The file for the policy that is learned, if one is.
+///
+/// # Errors
+/// [`Code::Conflict`] if it exists; [`Code::InvalidInput`] if nothing is learned.
+pub(super) fn learned_file(arguments: &Run) -> Result<Option<PathBuf>, Problem> {
+    if arguments.sandbox.net != Some(Network::Learn) {
+        return match arguments.learn_file {
+            Some(_) => Err(Problem::new(Code::InvalidInput, "`--learn-file` needs `--net learn`")
+                .remedied_by("--net learn")),
+            None => Ok(None),
+        };
+    }
+    let path = arguments.learn_file.clone().unwrap_or_else(|| policy_file::LEARNED.into());
+    policy_file::refuse_existing(&path)?;
+    Ok(Some(path))
+}
+
 /// How many connections there may be at a time, if that was requested.
 ///
 /// # Errors
@@ -58,7 +78,7 @@ pub(super) fn upstream(arguments: &Run, spec: &SandboxSpec) -> Result<Option<Ups
     upstream_proxy::read(arguments.upstream_proxy.as_deref(), spec.network.is_some())
 }
 
-/// The certificates that programs must trust, if they are not those of the system, and which of the
+/// The certificates that programs must trust (also those of the authority by which requests are read), if they are not those of the system, and which of the
 /// caller's cannot be read.
 ///
 /// # Errors
@@ -66,12 +86,13 @@ pub(super) fn upstream(arguments: &Run, spec: &SandboxSpec) -> Result<Option<Ups
 pub(super) fn authorities(
     egress: &mut Egress,
     secrets: Vec<Credential>,
+    reads_requests: bool,
 ) -> Result<(Option<String>, Vec<String>), Problem> {
-    if secrets.is_empty() && !Authorities::has_variables() {
+    if secrets.is_empty() && !reads_requests && !Authorities::has_variables() {
         return Ok((None, Vec::new()));
     }
     let Authorities { text, has_own, unreadable } = Authorities::of_caller();
-    let text = match secrets.is_empty() {
+    let text = match secrets.is_empty() && !reads_requests {
         true => has_own.then_some(text),
         false => Some(egress.set_credentials(secrets)?),
     };
@@ -82,6 +103,6 @@ pub(super) fn authorities(
 pub(super) fn placeholders(secrets: &[Binding]) -> impl Iterator<Item = (&str, String)> {
     secrets.iter().filter_map(|binding| match &binding.place {
         CredentialSlot::Placeholder(text) => Some((binding.credential.as_str(), text.clone())),
-        CredentialSlot::Header { .. } => None,
+        CredentialSlot::Header { .. } | CredentialSlot::Query { .. } => None,
     })
 }

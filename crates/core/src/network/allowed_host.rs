@@ -41,8 +41,7 @@ impl AllowedHost {
 
 impl From<AllowedHost> for Rule {
     fn from(AllowedHost { target, port }: AllowedHost) -> Self {
-        let ports = port.into_iter().collect();
-        Self { action: Effect::Allow, target, ports, internal: false }
+        Self { ports: port.into_iter().collect(), ..Self::new(Effect::Allow, target) }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::request_match::{Requests, canonical_path};
 use super::variables::obeyed_by;
 use super::{MAX_PORTS, Name, Policy, Target};
 use crate::access::Effect;
@@ -62,6 +63,12 @@ pub enum CredentialSlot {
         #[serde(default)]
         prefix: String,
     },
+    /// As a parameter of that name in the query of the target. One that programs inside have put
+    /// there is removed.
+    Query {
+        /// The parameter.
+        name: String,
+    },
 }
 
 /// One credential, bound to hosts.
@@ -77,6 +84,9 @@ pub struct Binding {
     pub ports: Vec<u16>,
     /// Where it is put.
     pub place: CredentialSlot,
+    /// The requests that receive it, if not all.
+    #[serde(default, skip_serializing_if = "Requests::is_all")]
+    pub requests: Requests,
     /// Whether traffic with its placeholder to other hosts is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
@@ -133,10 +143,31 @@ impl Binding {
         self.ports.contains(&port) && self.hosts.iter().any(is_host)
     }
 
+    /// Whether a request to one of its hosts receives the credential. A path that servers read
+    /// differently is none of its paths.
+    pub fn applies_to_request(&self, method: &str, target: &str) -> bool {
+        if self.requests.is_all() {
+            return true;
+        }
+        canonical_path(target).is_ok_and(|path| self.requests.matches(method, path))
+    }
+
+    /// How specific its target for a name is: an exact name is more specific than names below one,
+    /// and a longer name than a shorter one.
+    pub fn specificity(&self, name: &Name) -> usize {
+        let of = |host: &Target| match host {
+            Target::Exact(own) if own == name => Some(usize::MAX),
+            Target::Subdomains(parent) if name.is_below(parent) => Some(parent.as_str().len()),
+            _ => None,
+        };
+        self.hosts.iter().filter_map(of).max().unwrap_or(0)
+    }
+
     /// Whether it is bound to no host and port that another binding is not bound to, in the same
     /// place.
     pub fn is_within(&self, other: &Self) -> bool {
         self.place == other.place
+            && other.requests.covers(&self.requests)
             && self.ports.iter().all(|port| other.ports.contains(port))
             && self.hosts.iter().all(|host| other.hosts.iter().any(|own| covers(own, host)))
     }
@@ -148,11 +179,20 @@ impl Binding {
                 own.contains(other.as_str()) || other.contains(own.as_str())
             }
             (CredentialSlot::Header { name: own, .. }, CredentialSlot::Header { name, .. }) => {
-                let overlaps = |host| self.hosts.iter().any(|own| overlap(own, host));
-                own.eq_ignore_ascii_case(name) && other.hosts.iter().any(overlaps)
+                own.eq_ignore_ascii_case(name) && self.is_ambiguous_with(other)
+            }
+            (CredentialSlot::Query { name: own }, CredentialSlot::Query { name }) => {
+                own == name && self.is_ambiguous_with(other)
             }
             _ => false,
         }
+    }
+
+    /// Whether some request could receive either, and neither target is more specific.
+    fn is_ambiguous_with(&self, other: &Self) -> bool {
+        self.ports.iter().any(|port| other.ports.contains(port))
+            && self.requests.overlaps(&other.requests)
+            && self.hosts.iter().any(|host| other.hosts.contains(host))
     }
 
     /// Whether some host receives both credentials.
@@ -176,6 +216,9 @@ impl Binding {
         if self.ports.is_empty() || self.ports.len() > MAX_PORTS {
             return Err("it has no ports, or too many");
         }
+        if let Some(fault) = self.requests.fault() {
+            return Err(fault);
+        }
         match &self.place {
             CredentialSlot::Placeholder(text) => {
                 let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -197,6 +240,12 @@ impl Binding {
                 let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
                 if prefix.len() > PREFIX_BYTES || !prefix.bytes().all(is_plain) {
                     return Err("its prefix is too long or is not ASCII text");
+                }
+            }
+            CredentialSlot::Query { name } => {
+                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+                if name.is_empty() || name.len() > HEADER_BYTES || !name.bytes().all(is_plain) {
+                    return Err("the name of its parameter is invalid");
                 }
             }
         }
@@ -395,7 +444,8 @@ mod tests {
             (("api.example", header("X-Key")), ("a.hub.example", header("x-key")), true),
             (("api.example", header("X-Key")), ("api.example", header("X-Other")), true),
             (("api.example", header("X-Key")), ("api.example", header("x-key")), false),
-            (("*.hub.example", header("X-Key")), ("*.a.hub.example", header("x-key")), false),
+            (("*.hub.example", header("X-Key")), ("*.a.hub.example", header("x-key")), true),
+            (("*.hub.example", header("X-Key")), ("*.hub.example", header("x-key")), false),
             (("api.example", word("placeholder-0001")), ("api.example", header("x-key")), true),
             (
                 ("api.example", word("placeholder-0001")),

@@ -16,13 +16,20 @@ impl Policy {
         }
         let allows = |rule: &&Rule| rule.action == Effect::Allow;
         let beyond = other.rules.iter().filter(allows).find(|rule| !self.covers(rule));
-        beyond.map(|rule| rule.target.to_string())
+        beyond.map(Rule::subject)
     }
 
-    fn covers(&self, rule: &Rule) -> bool {
+    pub(super) fn covers(&self, rule: &Rule) -> bool {
         let is_host = matches!(&rule.target, Target::Exact(name) if is_host_loopback(name));
         let is_names = !matches!(rule.target, Target::Any | Target::Block(_));
-        if self.default == Effect::Allow && is_names && !rule.internal && !is_host {
+        let denies_requests =
+            || self.rules.iter().any(|own| own.action == Effect::Deny && !own.requests.is_all());
+        if self.default == Effect::Allow
+            && is_names
+            && !rule.internal
+            && !is_host
+            && !denies_requests()
+        {
             return true;
         }
         let is_at = |own: &Rule| {
@@ -30,7 +37,10 @@ impl Policy {
                 || !rule.ports.is_empty() && rule.ports.iter().all(|port| own.matches_port(*port))
         };
         let allows = |own: &&Rule| {
-            own.action == Effect::Allow && is_at(own) && (own.internal || !rule.internal)
+            own.action == Effect::Allow
+                && is_at(own)
+                && (own.internal || !rule.internal)
+                && own.requests.covers(&rule.requests)
         };
         let mut allowing = self.rules.iter().filter(allows);
         allowing.any(|own| own.target == rule.target || !is_host && own.target.covers(&rule.target))

@@ -44,6 +44,8 @@ names! {
         SecretMisdirected = "secret-misdirected",
         /// The value of the secret whose placeholder the request contains must be given again.
         SecretMissing = "secret-missing",
+        /// The host is allowed, but not that request to it.
+        RequestNotAllowed = "request-not-allowed",
         /// The sandbox has reached a limit.
         TooMany = "too-many",
     }
@@ -191,6 +193,16 @@ pub enum Refusal {
         /// The host.
         host: Host,
     },
+    /// [`Reason::RequestNotAllowed`].
+    #[error("the sandbox's network policy does not allow {method} {path} at {host}")]
+    RequestNotAllowed {
+        /// The host.
+        host: Host,
+        /// The method, shortened and without control characters.
+        method: String,
+        /// The path, in the same way.
+        path: String,
+    },
     /// [`Reason::TooMany`].
     #[error("the sandbox may have at most {limit} {what}")]
     TooMany {
@@ -238,6 +250,7 @@ impl Refusal {
             Self::CertificateRefused { .. } => Reason::CertificateRefused,
             Self::SecretMisdirected { .. } => Reason::SecretMisdirected,
             Self::SecretMissing { .. } => Reason::SecretMissing,
+            Self::RequestNotAllowed { .. } => Reason::RequestNotAllowed,
             Self::TooMany { .. } => Reason::TooMany,
         }
     }
@@ -250,7 +263,8 @@ impl Refusal {
             | Reason::Denied
             | Reason::PortNotAllowed
             | Reason::AddressNotAllowed
-            | Reason::SecretMisdirected => Code::EgressDenied,
+            | Reason::SecretMisdirected
+            | Reason::RequestNotAllowed => Code::EgressDenied,
             Reason::InternalAddress => Code::EgressInternal,
             Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
             Reason::InvalidRequest => Code::InvalidInput,
@@ -287,6 +301,9 @@ impl Refusal {
             ),
             Self::PortNotAllowed { host, port } => format!(
                 "use an allowed port of {host}, or ask the owner of this sandbox to allow port {port}"
+            ),
+            Self::RequestNotAllowed { host, .. } => format!(
+                "use a request that the policy allows at {host}, or ask the owner of this sandbox for a rule"
             ),
             Self::Denied { .. } => "do without it: a deny rule beats every allow rule".to_owned(),
             Self::AddressNotAllowed { .. } => {
@@ -383,6 +400,11 @@ mod tests {
             Refusal::CertificateRefused { host: host(), alert: "UnknownCA".to_owned() },
             Refusal::SecretMisdirected { secret: "API_KEY".to_owned(), host: host() },
             Refusal::SecretMissing { secret: "API_KEY".to_owned(), host: host() },
+            Refusal::RequestNotAllowed {
+                host: host(),
+                method: "DELETE".to_owned(),
+                path: "/repository".to_owned(),
+            },
             Refusal::TooMany { what: "connections", limit: 64 },
         ]
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use super::binding::{Binding, CredentialSlot, PORT};
 use super::name::as_text;
 use super::variables;
-use super::{AllowedHost, Target};
+use super::{AllowedHost, Requests, Target};
 
 /// The longest name, in bytes.
 const NAME_BYTES: usize = 128;
@@ -56,6 +56,7 @@ pub fn bindings(
                 hosts: vec![host.target().clone()],
                 ports,
                 place: CredentialSlot::Placeholder(placeholder(name)),
+                requests: Requests::default(),
                 strict: false,
             }),
         }

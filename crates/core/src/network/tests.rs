@@ -334,6 +334,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         target,
         ports,
         internal: false,
+        requests: Requests::default(),
     })
 }
 
@@ -356,7 +357,7 @@ proptest! {
     fn a_deny_beats_everything(
         rules in prop::collection::vec(any_rule(), 0..8), text in any_name(), port in 1_u16..5,
     ) {
-        let deny = Rule { action: Effect::Deny, target: Target::Exact(name(&text)), ports: vec![], internal: false };
+        let deny = Rule { action: Effect::Deny, target: Target::Exact(name(&text)), ports: vec![], internal: false, requests: Requests::default() };
         let rules = rules.into_iter().chain([deny]).collect();
         let policy = Policy::new(Effect::Allow, rules).unwrap();
         prop_assert_eq!(answer(policy.check(&host(&text), port)), "denied");

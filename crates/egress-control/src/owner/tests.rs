@@ -89,6 +89,7 @@ impl Source for Fixed {
             hosts: vec!["a.example".parse().unwrap()],
             ports: Vec::new(),
             place: CredentialSlot::Placeholder("placeholder-000001".to_owned()),
+            requests: Default::default(),
             strict: false,
         };
         let secret = self.secret.lock().unwrap();

@@ -296,6 +296,22 @@ impl Head {
         self.headers.push((name.to_owned(), value.to_vec()));
     }
 
+    /// Sets a parameter of the query, and removes all others with its name, also encoded.
+    pub(crate) fn set_parameter(&mut self, name: &str, encoded: &str) {
+        let (path, query) = match self.target.split_once('?') {
+            Some((path, query)) => (path, query),
+            None => (self.target.as_str(), ""),
+        };
+        let is_other = |pair: &&str| {
+            let own = pair.split_once('=').map_or(*pair, |(own, _)| own);
+            !pair.is_empty() && decoded_parameter(own) != name.as_bytes()
+        };
+        let mut pairs: Vec<_> =
+            query.split(['&', ';']).filter(is_other).map(str::to_owned).collect();
+        pairs.push(format!("{name}={encoded}"));
+        self.target = format!("{path}?{}", pairs.join("&"));
+    }
+
     /// The head for the host itself: without hop-by-hop headers, and as the last request of its
     /// connection. `target` and host are replaced if they are given.
     pub fn to_origin(&self, replaced: Option<(&str, &str)>) -> Vec<u8> {
@@ -421,4 +437,23 @@ pub(crate) async fn head(
             }
         }
     }
+}
+
+/// The name of a parameter as a server decodes it.
+fn decoded_parameter(name: &str) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut bytes = name.bytes();
+    while let Some(byte) = bytes.next() {
+        let mut ahead = bytes.clone();
+        let digit = |byte: Option<u8>| char::from(byte.unwrap_or_default()).to_digit(16);
+        match (byte, digit(ahead.next()), digit(ahead.next())) {
+            (b'%', Some(high), Some(low)) => {
+                plain.push(u8::try_from(high * 16 + low).unwrap_or_default());
+                bytes = ahead;
+            }
+            (b'+', ..) => plain.push(b' '),
+            _ => plain.push(byte),
+        }
+    }
+    plain
 }

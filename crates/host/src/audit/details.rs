@@ -128,11 +128,15 @@ fn list(items: impl Iterator<Item = Value>) -> Option<Value> {
     (!items.is_empty()).then(|| items.into())
 }
 
-/// The names of an object's members; of a list of bindings `NAME@HOST`, these.
+/// The names of an object's members; of a list of bindings `NAME@HOST`, these; of a list of variables
+/// with stored secrets, the variables.
 fn names(value: &Value) -> Box<dyn Iterator<Item = Value> + '_> {
     match value {
         Value::Object(members) => Box::new(members.keys().map(|name| redact::text(name).into())),
-        Value::Array(items) => Box::new(items.iter().filter_map(scalar)),
+        Value::Array(items) => {
+            let name = |item: &Value| scalar(item.get("env").unwrap_or(item));
+            Box::new(items.iter().filter_map(name))
+        }
         _ => Box::new(std::iter::empty()),
     }
 }

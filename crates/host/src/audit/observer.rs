@@ -11,7 +11,7 @@ use stockade_core::{Code, Door};
 use super::{Audit, details, parse, reason};
 
 /// The operations that change nothing. Every other one is a change, also one that is added later.
-const READS: [&str; 36] = [
+const READS: [&str; 37] = [
     "select_runtime",
     "get_status",
     "list",
@@ -29,6 +29,7 @@ const READS: [&str; 36] = [
     "bundles",
     "show_bundle",
     "keys",
+    "secrets",
     "read_output",
     "read_events",
     "read_file",
@@ -71,13 +72,15 @@ const FREEING: [&str; 7] = [
     "remove_workspace",
 ];
 /// The operations whose answers name what they have made.
-const ANSWERS: [&str; 8] = [
+const ANSWERS: [&str; 10] = [
     "create",
     "restore",
     "snapshot",
     "collect_changes",
     "propose_changes",
     "create_key",
+    "create_secret",
+    "import_secret",
     "workflows.up",
     "workflows.resume_run",
 ];

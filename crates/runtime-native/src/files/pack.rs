@@ -9,10 +9,14 @@ use rustix::fs::{Mode, OFlags};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Stat};
 use stockade_core::access::{Level, Rules};
+use stockade_core::sandbox::{SECRETS_DIRECTORY, SECRETS_MODE};
 use stockade_runtime::{Record, SkipReason, TREE_DEPTH, TreeProgress, TreeWriter};
 
 use super::rights::Ids;
 use super::{MAX_LISTED, access, special};
+
+/// The file system of the directory of files with secrets (`statfs(2)`).
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// The top directory of a tree that is to be written, open.
 #[derive(Debug)]
@@ -58,6 +62,7 @@ enum Opened {
     File(std::fs::File),
     Link(Vec<u8>),
     Special,
+    Secrets,
 }
 
 impl<W: Write> Packing<'_, W> {
@@ -116,6 +121,9 @@ impl<W: Write> Packing<'_, W> {
                 self.progress.add(1, 0);
                 self.tree.record(&Record::Link { name, target })
             }
+            Opened::Secrets => {
+                self.tree.record(&Record::Skipped { name, reason: SkipReason::SecretFile })
+            }
             Opened::Special => {
                 self.tree.record(&Record::Skipped { name, reason: SkipReason::Special })
             }
@@ -130,6 +138,7 @@ impl<W: Write> Packing<'_, W> {
             return Ok((Opened::Special, stat));
         }
         let opened = match stat.kind {
+            FileKind::Directory if is_secrets(name, &stat, &found)? => Opened::Secrets,
             FileKind::Directory => {
                 let open = || Ok(Dir::from_fd(found).reopen()?);
                 let below = self.ids.opening(&stat, 0o005, open)?;
@@ -149,6 +158,15 @@ impl<W: Write> Packing<'_, W> {
         };
         Ok((opened, stat))
     }
+}
+
+/// Whether an entry is the mounted directory of files with secrets.
+fn is_secrets(name: &RelativePath, stat: &Stat, found: &OwnedFd) -> io::Result<bool> {
+    let own = SECRETS_DIRECTORY.rsplit('/').next().unwrap_or_default();
+    Ok(stat.mount_point
+        && name.as_bytes() == own.as_bytes()
+        && stat.mode & 0o7777 == SECRETS_MODE
+        && rustix::fs::fstatfs(found)?.f_type == TMPFS_MAGIC)
 }
 
 /// The names of a directory, sorted.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
+use stockade_core::sandbox::SECRETS_DIRECTORY;
 
 use super::tree::{Kind, Node, Tree, USER};
 use crate::files::WriteOptions;
@@ -97,6 +98,9 @@ fn children(
         let name = path.file_name().unwrap_or_default().as_bytes();
         let name = RelativePath::new(name).map_err(io::Error::other)?;
         match &node.kind {
+            Kind::Directory if path == Path::new(SECRETS_DIRECTORY) => {
+                stream.record(&Record::Skipped { name, reason: SkipReason::SecretFile })?;
+            }
             Kind::Directory => {
                 let marked = mark.map(|mark| path.join(OsStr::from_bytes(mark)));
                 if marked.is_some_and(|marked| tree.get(&marked).is_some()) {

@@ -114,7 +114,11 @@ impl Request {
                 "`resourceRequests`",
             ),
             (self.lifecycle.is_some(), "`lifecycle`"),
-            (self.credential_proxy.as_ref().is_some_and(|it| it.enabled), "`credentialProxy`"),
+            (
+                self.network_policy.is_none()
+                    && self.credential_proxy.as_ref().is_some_and(|it| it.enabled),
+                "`credentialProxy` without `networkPolicy`",
+            ),
             (self.image.as_ref().is_some_and(|it| it.auth.is_some()), "`image.auth`"),
         ];
         if let Some((_, what)) = requested.iter().find(|(requested, _)| *requested) {

@@ -12,7 +12,7 @@ use stockade_core::network::{self, AllowedHost, Target, is_host_loopback};
 
 use super::request::JsonBody;
 use super::target::{self, EGRESS_TOKEN, PortState};
-use super::unavailable;
+use super::{credentials, unavailable};
 use crate::failure::{Failure, invalid, unsupported};
 use crate::openapi::{Api, Security, get};
 
@@ -89,7 +89,7 @@ pub(super) fn routes() -> Api<PortState> {
                 .body::<Vec<String>>(&json!(["example.com"])),
         )
         .route("/health", get(health))
-        .merge(unavailable::egress())
+        .merge(credentials::routes())
         .fallback(unavailable::unknown)
 }
 

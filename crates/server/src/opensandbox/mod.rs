@@ -9,6 +9,7 @@
 //! `sandboxes` and the other groups of routes of the lifecycle, `proxy`, `execd`.
 
 mod create;
+mod credentials;
 mod diagnostics;
 mod egress;
 mod endpoints;

@@ -5,7 +5,7 @@ use stockade_api::Problem;
 use stockade_core::Code;
 
 use super::App;
-use super::target::{EGRESS_TOKEN, EXECD_TOKEN, PortState};
+use super::target::{EXECD_TOKEN, PortState};
 use crate::failure::{Failure, unsupported};
 use crate::openapi::{Api, Security, any};
 
@@ -17,11 +17,6 @@ pub(super) fn lifecycle() -> Api<App> {
 /// The unavailable paths of the interface for commands and files.
 pub(super) fn execd() -> Api<PortState> {
     paths(Security::Token(EXECD_TOKEN), &["/code", "/code/{*path}"])
-}
-
-/// The unavailable paths of the interface for the network policy.
-pub(super) fn egress() -> Api<PortState> {
-    paths(Security::Token(EGRESS_TOKEN), &["/credential-vault", "/credential-vault/{*path}"])
 }
 
 fn paths<S: Clone + Send + Sync + 'static>(security: Security, paths: &[&str]) -> Api<S> {

@@ -96,7 +96,9 @@ impl Ledger {
     pub(super) fn change(&self, id: &SandboxId, policy: Policy, bindings: Vec<Binding>) -> bool {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(id) else { return false };
-        let has_bindings = !(entry.member.bindings.is_empty() && bindings.is_empty());
+        let has_bindings = !(entry.member.bindings.is_empty() && bindings.is_empty())
+            || policy.has_request_rules()
+            || entry.member.policy.has_request_rules();
         (entry.member.policy, entry.member.bindings) = (policy, bindings);
         has_bindings
     }
@@ -245,7 +247,10 @@ impl Ledger {
         };
         status.refused = all.connections().iter().map(once).collect();
         status.lost = all.lost();
-        status.secrets = bindings.iter().map(|binding| secret_status(entry, binding)).collect();
+        // Injected credentials have no placeholder, and a list of their own.
+        let is_secret = |own: &&Binding| matches!(own.place, CredentialSlot::Placeholder(_));
+        let secrets = bindings.iter().filter(is_secret);
+        status.secrets = secrets.map(|binding| secret_status(entry, binding)).collect();
         let misdirected = entry.map(|entry| entry.denied.misdirections().to_vec());
         status.misdirected = misdirected.unwrap_or_default();
         status
@@ -269,7 +274,7 @@ fn secret_status(entry: Option<&Entry>, binding: &Binding) -> SecretStatus {
         hosts: hosts.collect(),
         placeholder: match &binding.place {
             CredentialSlot::Placeholder(text) => text.clone(),
-            CredentialSlot::Header { .. } => String::new(),
+            CredentialSlot::Header { .. } | CredentialSlot::Query { .. } => String::new(),
         },
         missing: !has_value,
     }

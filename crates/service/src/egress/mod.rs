@@ -125,6 +125,22 @@ impl Egress {
         self.tell(id, values).await
     }
 
+    /// The same, with values for some of the secrets. If it fails, the former policy and bindings are
+    /// to be applied again.
+    ///
+    /// # Errors
+    /// Why it is not in force.
+    pub(crate) async fn change_with(
+        &self,
+        id: &SandboxId,
+        policy: Policy,
+        bindings: Vec<Binding>,
+        values: Values,
+    ) -> Result<()> {
+        self.ledger.change(id, policy, bindings);
+        self.tell(id, Some(values)).await
+    }
+
     /// Gives the process values of secrets that a sandbox has. The process has the only copy.
     ///
     /// # Errors
@@ -182,7 +198,9 @@ impl Egress {
         bindings: &[Binding],
     ) -> Result<NetworkStatus> {
         let before = record::read(store, id).await?;
-        Ok(self.ledger.status(id, network.policy()?, bindings, before))
+        let mut status = self.ledger.status(id, network.policy()?, bindings, before);
+        status.injections.clone_from(&network.injections);
+        Ok(status)
     }
 }
 

@@ -33,6 +33,7 @@ use crate::store::sandboxes::SandboxRow;
 use crate::sync_bases;
 use crate::terminations::Terminations;
 use crate::tools::{ResolvePath, Tools};
+use crate::vault::Vault;
 use crate::wakers::Wakers;
 
 /// The shared state of operations.
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) wakers: Wakers,
     pub(crate) tools: Tools,
     pub(crate) egress: Egress,
+    pub(crate) vault: Vault,
     pub(crate) published: Published,
     /// Where browsers reach ports; none without a listener over TCP.
     pub(crate) site: OnceLock<PortSite>,

@@ -18,7 +18,7 @@ use crate::owned_sandbox::OwnedSandbox;
 use crate::random::random;
 use crate::service::Service;
 use crate::store::browser::{self, BrowserRow};
-use crate::store::{events, sandboxes};
+use crate::store::{audit, events, sandboxes};
 
 /// How long a code can be used.
 const CODE_MS: i64 = 60_000;
@@ -204,6 +204,7 @@ impl PortAccess for Service {
         let statements = vec![
             browser::use_code(&hash, &session_hash, now),
             browser::insert_session(&session_hash, &row),
+            audit::login(&row.owner, &row.site),
         ];
         store.execute(statements).await.map_err(|error| match store_problem(error) {
             // Another request was faster.

@@ -13,7 +13,7 @@ use stockade_api::{
 use stockade_core::access::Level;
 use stockade_core::event::{self, Payload};
 use stockade_core::sandbox::User;
-use stockade_core::{Code, ExecId, Problem};
+use stockade_core::{Code, ExecId, OwnerId, Problem};
 use stockade_durable::{Context, Failure, Handle, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::{
     Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath,
@@ -21,13 +21,14 @@ use stockade_runtime::{
 };
 use tokio::sync::{mpsc, watch};
 
+use crate::delivery::{Delivery, Principal};
 use crate::events;
 use crate::failure::{
     exec_id, invalid, is_unrecorded, runtime_problem, store_problem, to_failure, unrecorded_exec_id,
 };
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
-use crate::operation::Input;
+use crate::operation::{self, Input};
 use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
 use crate::service::Service;
 use crate::store::json;
@@ -78,6 +79,7 @@ pub(crate) async fn start_workflow(
     mut request: Execute,
     used: ActiveSandbox,
 ) -> Result<Handle> {
+    check_stored_secrets(service, caller, &request).await?;
     let stdin = request.stdin.take();
     let environment = std::mem::take(&mut request.environment);
     let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
@@ -85,6 +87,7 @@ pub(crate) async fn start_workflow(
         stdin: stdin.as_ref().map(|bytes| hash(&bytes.0)),
         environment: (!environment.is_empty()).then(|| hash(json(&environment).as_bytes())),
         execute: request,
+        flow_owner: caller.flow_owner.clone(),
     };
     let queue = input.execute.queued.then_some(super::QUEUE);
     let options = StartOptions { queue, ..StartOptions::default() };
@@ -104,6 +107,9 @@ pub(crate) struct ExecuteInput {
     /// The hash of the additions to its environment, which are not recorded either.
     #[serde(default)]
     pub(crate) environment: Option<String>,
+    /// The owner of the flow that it is part of, whose secrets it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) flow_owner: Option<OwnerId>,
 }
 
 impl ExecuteInput {
@@ -141,8 +147,60 @@ impl ExecuteInput {
             None => StandardInput::Empty,
         };
         command.environment.extend(variables(&environment.unwrap_or_default()));
+        let flow_owner = self.flow_owner.clone();
+        let principal = Principal { caller: owned.owner.clone(), flow_owner };
+        match stored_secrets(inner, &principal, &self.execute, &step.key).await {
+            Ok(stored) => command.environment.extend(stored),
+            // One that was started before a crash has them already.
+            Err(_) if check_started(inner, owned, &self.exec_id(step)?).await.is_ok() => {
+                return Ok(None);
+            }
+            Err(problem) => return Err(to_failure(problem)),
+        }
         Ok(Some(command))
     }
+}
+
+/// The variables with stored secrets: fetched in each execution of a step, and recorded in none.
+pub(crate) async fn stored_secrets(
+    inner: &Inner,
+    principal: &Principal,
+    request: &Execute,
+    operation: &str,
+) -> Result<Vec<(OsString, OsString)>> {
+    let sandbox = &request.sandbox_id;
+    let delivery = Delivery { inner, principal, sandbox, operation };
+    let variables = delivery.variables(&request.secrets).await?;
+    // The runtime's form of a variable is not erased, as that of the process is not.
+    Ok(variables.into_iter().map(|(name, value)| (name.into(), value.as_str().into())).collect())
+}
+
+/// Checks the stored secrets of a request, before anything is started.
+pub(crate) async fn check_stored_secrets(
+    service: &Service,
+    caller: &Caller,
+    request: &Execute,
+) -> Result<()> {
+    let mappings = &request.secrets;
+    if let Some(mapping) =
+        mappings.iter().find(|mapping| request.environment.contains_key(&mapping.env))
+    {
+        let message = format!("`environment` and `secrets` both set {}", mapping.env);
+        return Err(Problem::new(Code::DuplicateEnv, message));
+    }
+    // A known idempotency key is answered from its record.
+    if mappings.is_empty() || operation::is_known(&service.engine, caller).await? {
+        return Ok(());
+    }
+    let principal =
+        Principal { caller: caller.owner.clone(), flow_owner: caller.flow_owner.clone() };
+    let delivery = Delivery {
+        inner: &service.inner,
+        principal: &principal,
+        sandbox: &request.sandbox_id,
+        operation: "check",
+    };
+    delivery.check(mappings).await
 }
 
 /// The variables of a command by which it uses the sandbox's secrets. It finds the certificates to

@@ -18,6 +18,7 @@ pub(crate) mod events;
 pub(crate) mod exchange;
 pub(crate) mod execute;
 pub(crate) mod files;
+pub(crate) mod injections;
 pub(crate) mod keys;
 pub(crate) mod lifecycle;
 pub(crate) mod metadata;
@@ -26,11 +27,13 @@ pub(crate) mod output;
 pub(crate) mod publish;
 pub(crate) mod query;
 pub(crate) mod restore;
+pub(crate) mod secret_file;
 pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod sync;
 pub(crate) mod tool;
+pub(crate) mod vault;
 pub(crate) mod watch;
 pub(crate) mod workspaces;
 
@@ -60,6 +63,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(output::NAME, workflow_fn(inner, output::perform))
         .workflow(metadata::NAME, workflow_fn(inner, metadata::perform))
         .workflow(network::NAME, workflow_fn(inner, network::perform))
+        .workflow(secret_file::NAME, workflow_fn(inner, secret_file::perform))
         .workflow(session::NAME, workflow_fn(inner, session::perform))
         .workflow(snapshot::NAME, workflow_fn(inner, snapshot::perform))
         .workflow(snapshot::REMOVE, workflow_fn(inner, snapshot::perform_removal))

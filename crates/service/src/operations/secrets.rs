@@ -7,6 +7,7 @@ use stockade_core::{Code, Operation, Problem, State};
 use stockade_egress_control::Values;
 
 use super::query;
+use crate::delivery::{Delivery, Principal};
 use crate::failure::invalid;
 use crate::service::Service;
 
@@ -16,14 +17,14 @@ pub(crate) async fn set(
     caller: &Caller,
     request: SetSecrets,
 ) -> Result<Sandbox> {
-    let SetSecrets { id, values } = request;
+    let SetSecrets { id, values, stored } = request;
     let inner = &service.inner;
     let owned = service.owned_sandbox(caller, &id, Operation::Renew).await?;
-    if values.is_empty() {
+    if values.is_empty() && stored.is_empty() {
         return Err(invalid("`values` names no secret"));
     }
     let bindings = owned.bindings()?;
-    for name in values.keys() {
+    for name in values.keys().chain(stored.iter().map(|mapping| &mapping.env)) {
         if !bindings.iter().any(|binding| binding.credential == *name) {
             let message = format!("the sandbox {id} has no secret {name}");
             return Err(Problem::new(Code::InvalidInput, message)
@@ -42,6 +43,13 @@ pub(crate) async fn set(
     inner.ensure_network(&owned).await?;
     let mut given = Values::default();
     for (name, SecretValue(value)) in values {
+        given.add(name, value);
+    }
+    let principal =
+        Principal { caller: caller.owner.clone(), flow_owner: caller.flow_owner.clone() };
+    let operation = uuid::Uuid::now_v7().simple().to_string();
+    let delivery = Delivery { inner, principal: &principal, sandbox: &id, operation: &operation };
+    for (name, value) in delivery.variables(&stored).await? {
         given.add(name, value);
     }
     inner.egress.give_values(&id, given).await?;

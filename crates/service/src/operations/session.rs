@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::AbortOnDrop;
 use super::execute::{self, CommandEvent, Running, command};
+use crate::delivery::Principal;
 use crate::failure::{invalid, store_problem, to_failure};
 use crate::handoff::{Handoff, Once, SessionStreams};
 use crate::inner::Inner;
@@ -42,12 +43,14 @@ pub(crate) async fn open(
             "a session's command cannot be queued, and cannot have `stdin`: its input comes from the session",
         ));
     }
+    execute::check_stored_secrets(service, caller, &request.execute).await?;
     let (events, event_receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let (input_sender, input) = mpsc::channel(CHANNEL_CAPACITY);
     let problems = events.clone();
     let streams = SessionStreams { events, input };
     let environment = Some(std::mem::take(&mut request.execute.environment));
-    let handoff = Handoff { session: Some(streams), environment, ..Handoff::default() };
+    let flow_owner = caller.flow_owner.clone();
+    let handoff = Handoff { session: Some(streams), environment, flow_owner, ..Handoff::default() };
     let options = StartOptions::default();
     let started = service.start_with(NAME, caller, &request, handoff, options);
     let handle = started.await?;
@@ -90,6 +93,8 @@ pub(crate) async fn perform(
             command
                 .environment
                 .extend(execute::variables(&handoff.environment.unwrap_or_default()));
+            let principal =
+                Principal { caller: owned.owner.clone(), flow_owner: handoff.flow_owner };
             let Some(live) = handoff.session else {
                 // The caller has lost the streams: the command is ended, if it was started.
                 let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
@@ -97,6 +102,8 @@ pub(crate) async fn perform(
                 let _ = inner.with_deadline(runtime.kill(&owned.id, &exec)).await;
                 return Err(to_failure(abandoned()));
             };
+            let stored = execute::stored_secrets(&inner, &principal, request, &step.key).await;
+            command.environment.extend(stored.map_err(to_failure)?);
             let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
             let exec = (exec, Offsets::default());
             let mut running =

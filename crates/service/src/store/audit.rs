@@ -4,7 +4,7 @@
 use stockade_api::StartRecord;
 use stockade_audit::{Actor, Decision, Entry, Phase};
 use stockade_core::event::Reason;
-use stockade_core::{Door, Problem};
+use stockade_core::{Door, OwnerId, Problem};
 use stockade_durable::{Statement, Store};
 
 use super::json;
@@ -41,6 +41,22 @@ pub(crate) async fn list(
 /// Removes the records up to that number.
 pub(crate) fn remove(up_to: i64) -> Statement {
     Statement::new("DELETE FROM audit_starts WHERE number <= ?1", vec![up_to.into()])
+}
+
+/// The statement that records the login of a browser for a port of a sandbox of its owner. `site` is
+/// the port's name in host names.
+pub(crate) fn login(owner: &OwnerId, site: &str) -> Statement {
+    let actor = Actor {
+        owner: Some(owner.clone()),
+        uid: None,
+        key_id: None,
+        address: None,
+        door: Door::Web,
+        request_id: None,
+    };
+    let entry = Entry::new("login", actor).with("port", site);
+    let entry = Entry { phase: Phase::Ended, decision: Decision::Allowed, ..entry };
+    insert(&StartRecord { text: json(&entry), id: entry.id })
 }
 
 /// The statement that records what the server does to a sandbox without a request.

@@ -16,6 +16,7 @@ mod migrations;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;
 mod sqlite;
+pub(crate) mod vault;
 
 pub use migrations::MIGRATIONS;
 

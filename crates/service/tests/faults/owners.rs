@@ -31,13 +31,18 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
     };
     Some(match operation {
         "create" | "select_runtime" | "snapshots" | "images" | "tools" | "bundles"
-        | "propose_changes" | "create_key" | "keys" | "revoke_key" => return None,
+        | "propose_changes" | "create_key" | "keys" | "revoke_key" | "create_secret"
+        | "import_secret" | "secrets" | "rotate_secret" | "remove_secret" => return None,
+        "write_secret_file" => json!({
+            "sandboxId": sandbox, "path": "/run/secrets/k", "secret": {"ref": "a"},
+        }),
         // Their names are those of their owner.
         name if name.contains("workspace") || name == "nodes" => return None,
         "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
         "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
         "change_metadata" => json!({"id": sandbox, "metadata": {"a": "b"}}),
         "change_network" => json!({"id": sandbox, "allow": ["host.example"]}),
+        "change_injections" => json!({"id": sandbox}),
         "set_secrets" => json!({"id": sandbox, "values": {"API_KEY": "sk-Zq83hTnw04LxvUe7"}}),
         "list" => json!({"after": sandbox}),
         "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
@@ -214,7 +219,16 @@ async fn lists_are_ones_own() {
         // Keys are for callers with the admin scope.
         let is_list = !matches!(
             *operation,
-            "create" | "select_runtime" | "propose_changes" | "create_key" | "keys" | "revoke_key"
+            "create"
+                | "select_runtime"
+                | "propose_changes"
+                | "create_key"
+                | "keys"
+                | "revoke_key"
+                | "create_secret"
+                | "import_secret"
+                | "rotate_secret"
+                | "remove_secret"
         );
         if !is_list || operation.contains("workspace") {
             continue;
@@ -237,7 +251,7 @@ async fn lists_are_ones_own() {
         assert!(![sandbox, snapshot, bundle].iter().any(|id| text.contains(*id)), "{operation}");
         lists += 1;
     }
-    assert_eq!(lists, 5, "snapshots, images, tools, bundles, nodes");
+    assert_eq!(lists, 6, "snapshots, images, tools, bundles, secrets, nodes");
     let list = dispatch(&scene.harness.service, &caller("u2"), "list", b"{}").await.unwrap();
     assert_eq!(list, json!({"sandboxes": [], "more": false}));
     let events = read(json!({}));

@@ -11,9 +11,9 @@ use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
-    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, PackedTree, ReadRange,
-    Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, TreeSize, Unsupported, Usage, WindowSize,
-    WorkspaceChanges, WriteOptions,
+    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, PackedTree,
+    ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, TreeSize, Unsupported,
+    Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -219,6 +219,19 @@ impl Runtime for GatedRuntime {
 
     async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
         self.gated_call("listeners", self.fake.listeners(id)).await
+    }
+
+    async fn trust(&self, id: &SandboxId, certificates: &str) -> Result<()> {
+        self.gated_call("trust", self.fake.trust(id, certificates)).await
+    }
+
+    async fn pack(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        mark: Option<Vec<u8>>,
+    ) -> Result<PackedTree> {
+        self.gated_call("pack", self.fake.pack(id, from, mark)).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

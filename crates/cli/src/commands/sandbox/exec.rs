@@ -16,6 +16,7 @@ use crate::problem::Failure;
 use crate::remote::{self, Remote};
 use crate::request::no_limit;
 use crate::secrets;
+use crate::stored_secrets;
 use crate::terminal;
 use crate::variables;
 
@@ -25,12 +26,14 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
     let set = variables::read(&arguments.variables)?;
     secrets::refuse_set_twice(&secrets.secret, |name| set.contains_key(name))?;
     let values = secrets::read(&secrets.secret)?;
+    let mappings = stored_secrets::mappings(&arguments.secret_env)?;
     remote::with(arguments.server_mode, async |remote| {
         let id = find(&remote, &arguments.id).await?;
         if !values.is_empty() {
             secret::bind_and_give(&remote, &id, &secrets, values).await?;
         }
         let mut execute = Execute::new(id, command_line(arguments.command));
+        execute.secrets = mappings;
         set_place(&remote, &mut execute, &arguments.variables, arguments.cwd, arguments.user)
             .await?;
         // `none` also overrides the time limit that the sandbox has for its commands.

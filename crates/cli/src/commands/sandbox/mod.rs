@@ -146,7 +146,7 @@ async fn absolute(
 
 /// Finds a sandbox by its id, a unique prefix of it, or `latest`. Sandboxes that are not
 /// terminated take precedence.
-async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
+pub(super) async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
     // A generated id needs no search.
     if name.len() == 12
         && name.bytes().all(|byte| byte.is_ascii_hexdigit())

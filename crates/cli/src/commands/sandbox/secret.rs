@@ -2,7 +2,11 @@
 //! the secrets of a persistent sandbox. What is bound to which host is recorded; values go to the
 //! egress process through the server, and are recorded nowhere.
 
-use stockade_api::{ChangeNetwork, Sandbox, SecretStatus, SecretValue, SetSecrets};
+use std::collections::{BTreeMap, BTreeSet};
+
+use stockade_api::{
+    ChangeNetwork, Sandbox, SecretMapping, SecretReference, SecretStatus, SecretValue, SetSecrets,
+};
 use stockade_core::SandboxId;
 use stockade_egress_control::Credential;
 
@@ -13,15 +17,23 @@ use crate::commands::print::{escaped, notify, print};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 use crate::secrets;
+use crate::stored_secrets;
 
 /// Gives a sandbox secrets, or takes them away.
 pub(crate) fn run(arguments: Secret) -> Result<u8, Failure> {
     match arguments.what {
-        SecretCommand::Set { id, secrets: secret, strict_secrets, json, server_mode } => {
+        SecretCommand::Set { id, secrets: secret, strict_secrets, stored, json, server_mode } => {
             let flags = SecretFlags { secret, strict_secrets };
-            let values = secrets::read(&flags.secret)?;
+            let stored = stored.as_deref().map(stored_secrets::reference).transpose()?;
+            let values = match stored {
+                Some(_) => Vec::new(),
+                None => secrets::read(&flags.secret)?,
+            };
             let sandbox = remote::with(server_mode, async |remote| {
                 let id = find(&remote, &id).await?;
+                if let Some(stored) = stored {
+                    return bind_stored(&remote, &id, &flags, stored).await;
+                }
                 bind_and_give(&remote, &id, &flags, values).await
             })?;
             report(&sandbox, json)
@@ -53,6 +65,26 @@ pub(super) async fn bind_and_give(
     give(remote, id, values).await
 }
 
+/// Binds secrets to hosts; their values are those of a stored secret.
+async fn bind_stored(
+    remote: &Remote,
+    id: &SandboxId,
+    flags: &SecretFlags,
+    stored: SecretReference,
+) -> Result<Sandbox, Failure> {
+    let request = ChangeNetwork {
+        secrets: flags.secret.clone(),
+        strict_secrets: flags.strict_secrets.then_some(true),
+        ..ChangeNetwork::new(id.clone())
+    };
+    remote.sandboxes.change_network(&remote.idempotent(), request).await?;
+    let names: BTreeSet<_> = flags.secret.iter().map(|secret| secret.name.clone()).collect();
+    let mapping = |env| SecretMapping { env, secret: stored.clone() };
+    let stored = names.into_iter().map(mapping).collect();
+    let request = SetSecrets { id: id.clone(), values: BTreeMap::new(), stored };
+    Ok(remote.sandboxes.set_secrets(remote.caller(), request).await?)
+}
+
 /// Gives the values of secrets that a sandbox has.
 pub(super) async fn give(
     remote: &Remote,
@@ -62,7 +94,7 @@ pub(super) async fn give(
     let values = values.into_iter().filter_map(|Credential { binding, value }| {
         Some((binding.credential, SecretValue(value?)))
     });
-    let request = SetSecrets { id: id.clone(), values: values.collect() };
+    let request = SetSecrets { id: id.clone(), values: values.collect(), stored: Vec::new() };
     Ok(remote.sandboxes.set_secrets(remote.caller(), request).await?)
 }
 

@@ -30,7 +30,7 @@ async fn use_sandbox(service: &Service, caller: &Caller, id: &SandboxId) -> Resu
 
 /// A path that may be used in this way, by its name and by its resolved path. `follow` determines
 /// whether a symbolic link at its end is followed.
-async fn resolve_allowed(
+pub(crate) async fn resolve_allowed(
     runtime: &dyn Runtime,
     owned: &OwnedSandbox,
     level: Level,

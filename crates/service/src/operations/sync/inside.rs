@@ -213,7 +213,9 @@ impl Inside {
                         (Verdict::Outside, _) => continue,
                         (Verdict::Skip(reason), _) => reason,
                         (Verdict::Keep, Skipped::Unreadable) => SkipReason::Unreadable,
-                        (Verdict::Keep, Skipped::Special) => SkipReason::SpecialFile,
+                        (Verdict::Keep, Skipped::Special | Skipped::SecretFile) => {
+                            SkipReason::SpecialFile
+                        }
                     };
                     scan.skipped.insert(path, reason);
                 }

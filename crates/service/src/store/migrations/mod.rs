@@ -77,6 +77,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "audit records of operations that have started",
         sql: include_str!("sqlite/0013_audit_records.sql"),
     },
+    Migration {
+        number: 14,
+        name: "secrets of owners, sealed",
+        sql: include_str!("sqlite/0014_secrets.sql"),
+    },
 ];
 
 #[cfg(test)]

@@ -305,7 +305,7 @@ impl Workflows {
         for sandbox in list.sandboxes {
             for (name, value) in values {
                 let values = BTreeMap::from([(name.clone(), value.clone())]);
-                let request = SetSecrets { id: sandbox.id.clone(), values };
+                let request = SetSecrets { id: sandbox.id.clone(), values, stored: Vec::new() };
                 let _ = sandboxes.set_secrets(caller, request).await;
             }
         }

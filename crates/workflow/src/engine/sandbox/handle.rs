@@ -115,7 +115,7 @@ impl SandboxHandle {
         &self,
         values: BTreeMap<String, SecretValue>,
     ) -> Result<(), TaskError> {
-        let request = SetSecrets { id: self.id.clone(), values };
+        let request = SetSecrets { id: self.id.clone(), values, stored: Vec::new() };
         let given = self.sandboxes.set_secrets(&self.caller, request).await;
         given.map(drop).map_err(|problem| task_error(&problem))
     }

@@ -239,7 +239,7 @@ impl ReceivedTree {
                     }
                     match reason {
                         SkipReason::Unreadable => self.copied.skip_unreadable(&self.inside(&name)),
-                        SkipReason::Special => self.copied.skipped += 1,
+                        SkipReason::Special | SkipReason::SecretFile => self.copied.skipped += 1,
                     }
                 }
             }
