@@ -1,12 +1,12 @@
 //! Everything that the listener over TCP serves, and from the same routes the OpenAPI document: the dialect of
-//! OpenSandbox, that of Stockade's own clients, MCP, and the playground. `web` adds the host names of ports.
+//! OpenSandbox, that of E2B, that of Stockade's own clients, MCP, and the playground. `web` adds the host names of ports.
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::{Router, middleware};
 use serde_json::Value;
-use stockade_api::PortAccess;
+use stockade_api::{PortAccess, PortSite};
 use stockade_api::wire::TCP_PREFIX;
 use tokio::sync::watch;
 
@@ -17,7 +17,7 @@ use crate::observe::{Watch, observe};
 use crate::openapi::{Api, document};
 use crate::tcp::{AllowedHosts, guard};
 use crate::web::playground;
-use crate::{local, mcp, opensandbox, web};
+use crate::{e2b, local, mcp, opensandbox, web};
 
 /// What the listener serves under the names of the server.
 pub struct Backend {
@@ -33,6 +33,8 @@ pub struct Backend {
     pub auth: Arc<HttpAuth>,
     /// The names of the server.
     pub hosts: AllowedHosts,
+    /// The host names of ports.
+    pub site: PortSite,
     /// Sees each request.
     pub watch: Watch,
     /// Becomes true when the server stops.
@@ -45,13 +47,28 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// Every path under the names of the server.
-pub fn routes(served: Backend) -> Router {
+/// What the listener serves.
+#[derive(Debug)]
+pub struct Routes {
+    /// Every path under the names of the server.
+    pub main: Router,
+    /// The ports of sandboxes that clients of E2B use, under the host names of ports.
+    pub(crate) e2b: Router,
+}
+
+/// Everything that is served from these operations.
+pub fn routes(served: Backend) -> Routes {
     let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
-    let (routes, _) = api(Some(served)).into_parts();
-    routes
+    let app = served.e2b();
+    let (routes, _) = api(Some((served, app.clone()))).into_parts();
+    let by_header = |router: Router| {
+        router.layer(middleware::from_fn_with_state(app.clone(), e2b::by_header))
+    };
+    let main = by_header(routes)
         .layer(middleware::from_fn_with_state(hosts, guard))
-        .layer(middleware::from_fn_with_state(watch, observe))
+        .layer(middleware::from_fn_with_state(watch, observe));
+    let (own, _) = e2b::api(Some(app.clone())).fallback(unknown).into_parts();
+    Routes { main, e2b: by_header(own) }
 }
 
 /// The OpenAPI document of all routes.
@@ -61,13 +78,15 @@ pub fn openapi() -> Value {
 }
 
 /// All routes; without anything to serve only for the document.
-fn api(served: Option<Backend>) -> Api {
+fn api(served: Option<(Backend, e2b::App)>) -> Api {
+    let (served, app) = served.unzip();
     let parts = served.map(Backend::into_parts);
     let (main, own, tools, snippets) = match parts {
         Some((main, own, tools, snippets)) => (Some(main), Some(own), Some(tools), Some(snippets)),
         None => (None, None, None, None),
     };
     opensandbox::api(main)
+        .merge(e2b::api(app))
         .merge(mcp::api(tools))
         .merge(playground::api(snippets))
         .nest(TCP_PREFIX, local::api(own))
@@ -84,8 +103,19 @@ type Parts = (
 );
 
 impl Backend {
+    fn e2b(&self) -> e2b::App {
+        let (sandboxes, ports) = (&self.operations.sandboxes, &self.ports);
+        e2b::App::new(e2b::Backend {
+            sandboxes: Arc::clone(sandboxes),
+            ports: Arc::clone(ports),
+            auth: Arc::clone(&self.auth),
+            watch: self.watch.clone(),
+            site: self.site.clone(),
+        })
+    }
+
     fn into_parts(self) -> Parts {
-        let Self { operations, ports, offer, snippets, auth, hosts: _, watch, stop } = self;
+        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, stop } = self;
         let admission = Admission::new(Arc::clone(&auth), watch.clone());
         let sandboxes = Arc::clone(&operations.sandboxes);
         let main = opensandbox::Backend { sandboxes, ports, auth, watch };

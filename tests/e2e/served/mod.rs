@@ -7,6 +7,7 @@
 
 mod browsers;
 mod clients;
+mod e2b;
 mod every_route;
 mod from_inside;
 mod fuzzed;

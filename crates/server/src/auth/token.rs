@@ -10,6 +10,9 @@ use super::principal::{HttpAuth, Principal, TcpPeer};
 pub(crate) const TOKEN_HEADERS: [&str; 3] =
     ["x-execd-access-token", "opensandbox-egress-auth", "opensandbox-secure-access"];
 
+/// The headers of the same kind that clients of E2B send.
+pub(crate) const E2B_TOKEN_HEADERS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
+
 /// Stands for the user of the server, who has no key.
 pub(super) const LOCAL: &str = "local";
 

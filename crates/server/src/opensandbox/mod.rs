@@ -16,7 +16,6 @@ mod execd;
 mod extensions;
 mod lifecycle;
 mod limits;
-mod names;
 mod policy;
 mod proxy;
 mod proxy_config;
@@ -42,6 +41,9 @@ use stockade_api::{PortAccess, Problem, Sandboxes};
 use stockade_core::Code;
 
 use proxy::OwnPorts;
+pub(crate) use egress::written;
+pub(crate) use execd::isolated::{ISOLATED_IN, end_sessions};
+pub(crate) use request::now;
 pub use status::Status;
 
 use target::{EGRESS_PORT, EXECD_PORT, PORT_TOKEN};

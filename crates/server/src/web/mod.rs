@@ -25,6 +25,7 @@ use crate::auth::HttpAuth;
 use crate::failure::Failure;
 use crate::observe::{Watch, watched};
 use crate::openapi::{Operation, Security, Site};
+use crate::served::Routes;
 use crate::tcp::{authority, framed, host_name};
 use login::Logins;
 
@@ -60,6 +61,8 @@ pub(super) struct Shared {
     watch: Watch,
     /// What is served under the names of the server itself.
     main: Router,
+    /// What is served on the ports that clients of E2B use.
+    e2b: Router,
 }
 
 impl std::ops::Deref for Web {
@@ -76,7 +79,7 @@ impl std::ops::Deref for Web {
 /// # Errors
 /// [`Code::InvalidInput`] if the options of logins are invalid.
 pub fn routes(
-    main: Router,
+    served: Routes,
     options: Options,
     sandboxes: Arc<dyn Sandboxes>,
     ports: Arc<dyn PortAccess>,
@@ -85,7 +88,8 @@ pub fn routes(
 ) -> Result<Router, Problem> {
     let Options { site, public_origin, login } = options;
     let logins = login.map(|login| Logins::new(login, &public_origin)).transpose()?;
-    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main };
+    let Routes { main, e2b } = served;
+    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main, e2b };
     Ok(Router::new().fallback(dispatch).with_state(Web(Arc::new(shared))))
 }
 

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::super::request::Query;
-use super::upload::Parts;
+use crate::inside::Parts;
 use crate::failure::{Failure, invalid};
 
 /// How many parts may wait for a slow client.

@@ -20,10 +20,8 @@ mod pty_join;
 mod pty_output;
 mod pty_socket;
 mod session;
-mod stat;
 mod upload;
 mod variables;
-mod write;
 
 use std::collections::BTreeMap;
 

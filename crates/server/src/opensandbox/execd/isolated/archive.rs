@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 
 use super::super::super::target::{PortState, Target};
-use super::super::upload::Parts;
+use crate::inside::Parts;
 use super::changes::{Baseline, Changes, Entry, list};
 use super::session;
 use crate::failure::Failure;

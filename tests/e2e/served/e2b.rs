@@ -1,0 +1,159 @@
+//! Released clients of E2B, unmodified, if `cargo xtask ci` has installed them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Server, key};
+use crate::call::Outcome;
+use crate::harness::{Identity, World, skip, tests_run_as_root};
+
+/// Where the packages are installed.
+fn packages() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages")
+}
+
+/// A file of ours that uses a client.
+fn script(name: &str) -> String {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packages");
+    directory.join(name).to_str().unwrap().to_owned()
+}
+
+/// A server, and a client's program that uses it.
+struct Setup {
+    world: World,
+    server: Server,
+    key: String,
+    program: PathBuf,
+}
+
+impl Setup {
+    /// `None` if the client is not installed, which is reported as a skipped test.
+    fn new(test: &str, program: PathBuf, installed: &str) -> Option<Self> {
+        if !program.exists() || !packages().join(installed).exists() {
+            let test = format!("served::e2b::{test}");
+            skip(&test, "the client is not installed: cargo xtask ci installs it");
+            return None;
+        }
+        stockade_test_support::require_nextest();
+        // The packages are installed for the user of the tests.
+        let world = World::new(if tests_run_as_root() { Identity::Root } else { Identity::User });
+        let server = Server::start(&world, &[]);
+        let (key, _) = key(&world, &["--owner", "me"]);
+        Some(Self { world, server, key, program })
+    }
+
+    /// Runs the program with the variables that its users set.
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        let url = format!("http://{}", self.server.host());
+        self.world
+            .on_host(&self.program, arguments)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("E2B_API_URL", &url)
+            .env("E2B_SANDBOX_URL", &url)
+            .env("E2B_API_KEY", &self.key)
+            .finish()
+    }
+
+    fn report(&self, arguments: &[&str]) -> Value {
+        let outcome = self.run(arguments);
+        outcome.succeeds();
+        outcome.json()
+    }
+}
+
+/// What every version of the library for Python observes.
+fn python_library(test: &str, environment: &str) -> Option<Value> {
+    let program = format!("{environment}/bin/python");
+    let setup = Setup::new(test, packages().join(&program), &program)?;
+    let report = setup.report(&[&script("e2b_client.py")]);
+    for (name, expected) in [
+        ("running", json!(true)),
+        ("host", json!(true)),
+        ("echo", json!(["hello\n", "oops\n", 0])),
+        ("failed", json!([3, "out\n"])),
+        ("environment", json!(["call", "shared", "true"])),
+        ("user", json!(["user", "/home/user"])),
+        ("root", json!(["0", "/root"])),
+        ("cwd", json!("/tmp")),
+        ("wrong_cwd", json!("InvalidArgumentException")),
+        ("wrong_user", json!("AuthenticationException")),
+        ("timeout", json!("TimeoutException")),
+        ("long", json!("300000")),
+        ("large", json!(1_000_000)),
+        ("listed", json!(true)),
+        ("stdin", json!("to cat\nend\n")),
+        ("killed", json!([true, false])),
+        ("joined", json!("CommandExitException")),
+        ("ended", json!(0)),
+        ("streamed", json!("1\n2\n")),
+        ("terminal", json!([true, true, true])),
+        ("written", json!(["b.txt", "/home/user/a/b.txt"])),
+        ("read", json!("content")),
+        ("binary", json!(true)),
+        ("stream", json!(true)),
+        ("made", json!([true, false])),
+        ("root_dir", json!(true)),
+        ("owners", json!(["user", "user", "user"])),
+        ("list", json!([["a", "dir"], ["made", "dir"]])),
+        (
+            "deep",
+            json!(["/home/user/a/b.txt", "/home/user/made", "/home/user/made/deep"]),
+        ),
+        ("info", json!([7, "-rw-r--r--", "user", "0o644"])),
+        ("link", json!("/home/user/a/b.txt")),
+        ("moved", json!(["/home/user/new/c.txt", false, true])),
+        ("removed", json!(false)),
+        ("several", json!(["/home/user/one.txt", "/tmp/two.txt"])),
+        ("of_root", json!("root")),
+        ("directory", json!("InvalidArgumentException")),
+        ("list_file", json!("InvalidArgumentException")),
+        (
+            "events",
+            json!([
+                ["watched.txt", "create"],
+                ["watched.txt", "chmod"],
+                ["watched.txt", "write"],
+                ["watched.txt", "remove"],
+            ]),
+        ),
+        ("signed", json!("1")),
+        ("wrong_signature", json!("HTTPError")),
+        ("state", json!("running")),
+        ("longer", json!(true)),
+        ("connected", json!("1")),
+        ("metrics", json!(true)),
+        ("pages", json!([1, true])),
+        ("by_metadata", json!([true])),
+        ("metadata", json!({ "a b": "c&d", "user": "me" })),
+        ("paused", json!("paused")),
+        ("resumed", json!(["running", "1"])),
+        ("kill", json!([true, false])),
+        ("no_template", json!("SandboxException")),
+        ("wrong_key", json!("AuthenticationException")),
+    ] {
+        assert_eq!(report[name], expected, "{name} in {report:#}");
+    }
+    Some(report)
+}
+
+#[test]
+fn e2b_for_python() {
+    let Some(report) = python_library("e2b_for_python", "e2b") else { return };
+    for (name, expected) in [
+        ("missing", json!("FileNotFoundException")),
+        ("missing_list", json!("FileNotFoundException")),
+        ("stopped", json!("SandboxException")),
+        ("when_paused", json!([false, "SandboxNotRunningException"])),
+        ("gone", json!([false, "SandboxNotRunningException"])),
+        ("gone_info", json!("SandboxNotFoundException")),
+        ("killed_running", json!("SandboxNotRunningException")),
+    ] {
+        assert_eq!(report[name], expected, "{name} in {report:#}");
+    }
+}
+
+#[test]
+fn an_older_e2b_for_python() {
+    python_library("an_older_e2b_for_python", "e2b-old");
+}
