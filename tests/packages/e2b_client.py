@@ -4,6 +4,7 @@ The addresses and the key are in the environment, as for every user of the libra
 the library does not have is reported as null.
 """
 
+import inspect
 import json
 import threading
 import time
@@ -11,15 +12,6 @@ import urllib.request
 
 import e2b
 from e2b import CommandExitException, Sandbox
-from e2b.exceptions import (
-    AuthenticationException,
-    InvalidArgumentException,
-    NotFoundException,
-    SandboxException,
-    TimeoutException,
-)
-
-NotFound = getattr(e2b, "SandboxNotFoundException", NotFoundException)
 
 
 def raised(call):
@@ -115,6 +107,11 @@ def files(sandbox, report):
     report["directory"] = raised(lambda: sandbox.files.read("/tmp"))
     report["list_file"] = raised(lambda: sandbox.files.list("one.txt"))
 
+    if "metadata" in inspect.signature(sandbox.files.write).parameters:
+        sandbox.files.write("marked.txt", "x", metadata={"Author": "me", "kind": "note"})
+        report["file_metadata"] = sandbox.files.get_info("marked.txt").metadata
+        sandbox.files.write("marked.txt", "y")
+        report["no_file_metadata"] = sandbox.files.get_info("marked.txt").metadata
     watcher = sandbox.files.watch_dir("/home/user/made")
     sandbox.files.write("made/watched.txt", "x")
     events = [(event.name, event.type.value) for event in watcher.get_new_events()]
@@ -156,6 +153,38 @@ def lifecycle(sandbox, report):
     report["resumed"] = [resumed.get_info().state.value, resumed.commands.run("cat one.txt").stdout]
 
 
+def paused_by_itself(report):
+    lifecycle = {"on_timeout": "pause", "auto_resume": True}
+    try:
+        sandbox = Sandbox.create(timeout=300, lifecycle=lifecycle)
+    except TypeError:
+        return
+    sandbox.commands.run("echo kept > kept.txt")
+    sleeping = sandbox.commands.run("sleep 300", background=True)
+    sandbox.set_timeout(0)
+    deadline = time.monotonic() + 30
+    while sandbox.get_info().state.value != "paused" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    report["paused_by_itself"] = sandbox.get_info().state.value
+    # A request resumes it, with its processes.
+    report["resumed_by_itself"] = sandbox.files.read("kept.txt")
+    report["kept"] = [process.pid for process in sandbox.commands.list()] == [sleeping.pid]
+    sandbox.kill()
+
+
+def copies(sandbox, report):
+    sandbox.files.write("/home/user/of-parent", "parent")
+    snapshot = sandbox.create_snapshot()
+    copy = Sandbox.create(snapshot.snapshot_id)
+    report["copy"] = copy.files.read("/home/user/of-parent")
+    copy.kill()
+    if hasattr(sandbox, "fork"):
+        forks = sandbox.fork(count=2)
+        report["forks"] = [fork.files.read("/home/user/of-parent") for fork in forks]
+        for fork in forks:
+            fork.kill()
+
+
 def killed_while_running(sandbox, report):
     handle = sandbox.commands.run("sleep 300", background=True)
     timer = threading.Timer(0.3, sandbox.kill)
@@ -176,6 +205,8 @@ def main():
     terminal(sandbox, report)
     files(sandbox, report)
     lifecycle(sandbox, report)
+    copies(sandbox, report)
+    paused_by_itself(report)
     report["kill"] = [sandbox.kill(), sandbox.kill()]
     report["gone"] = [sandbox.is_running(), raised(lambda: sandbox.commands.run("true"))]
     report["gone_info"] = raised(sandbox.get_info)

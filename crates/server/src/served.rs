@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use axum::{Router, middleware};
 use serde_json::Value;
-use stockade_api::{PortAccess, PortSite};
 use stockade_api::wire::TCP_PREFIX;
+use stockade_api::{PortAccess, PortSite};
 use tokio::sync::watch;
 
 use crate::admission::Admission;
 use crate::auth::HttpAuth;
+use crate::code::Engine;
 use crate::failure::unknown;
 use crate::observe::{Watch, observe};
 use crate::openapi::{Api, document};
@@ -47,28 +48,19 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// What the listener serves.
-#[derive(Debug)]
-pub struct Routes {
-    /// Every path under the names of the server.
-    pub main: Router,
-    /// The ports of sandboxes that clients of E2B use, under the host names of ports.
-    pub(crate) e2b: Router,
-}
-
 /// Everything that is served from these operations.
-pub fn routes(served: Backend) -> Routes {
+pub fn routes(served: Backend) -> web::Served {
     let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
-    let app = served.e2b();
-    let (routes, _) = api(Some((served, app.clone()))).into_parts();
-    let by_header = |router: Router| {
-        router.layer(middleware::from_fn_with_state(app.clone(), e2b::by_header))
-    };
+    let code = Engine::default();
+    let app = served.e2b(code.clone());
+    let (routes, _) = api(Some((served.into_parts(code), app.clone()))).into_parts();
+    let by_header =
+        |router: Router| router.layer(middleware::from_fn_with_state(app.clone(), e2b::by_header));
     let main = by_header(routes)
         .layer(middleware::from_fn_with_state(hosts, guard))
         .layer(middleware::from_fn_with_state(watch, observe));
     let (own, _) = e2b::api(Some(app.clone())).fallback(unknown).into_parts();
-    Routes { main, e2b: by_header(own) }
+    web::Served { main, e2b: by_header(own) }
 }
 
 /// The OpenAPI document of all routes.
@@ -78,9 +70,8 @@ pub fn openapi() -> Value {
 }
 
 /// All routes; without anything to serve only for the document.
-fn api(served: Option<(Backend, e2b::App)>) -> Api {
-    let (served, app) = served.unzip();
-    let parts = served.map(Backend::into_parts);
+fn api(served: Option<(Parts, e2b::App)>) -> Api {
+    let (parts, app) = served.unzip();
     let (main, own, tools, snippets) = match parts {
         Some((main, own, tools, snippets)) => (Some(main), Some(own), Some(tools), Some(snippets)),
         None => (None, None, None, None),
@@ -103,7 +94,7 @@ type Parts = (
 );
 
 impl Backend {
-    fn e2b(&self) -> e2b::App {
+    fn e2b(&self, code: Engine) -> e2b::App {
         let (sandboxes, ports) = (&self.operations.sandboxes, &self.ports);
         e2b::App::new(e2b::Backend {
             sandboxes: Arc::clone(sandboxes),
@@ -111,14 +102,16 @@ impl Backend {
             auth: Arc::clone(&self.auth),
             watch: self.watch.clone(),
             site: self.site.clone(),
+            code,
         })
     }
 
-    fn into_parts(self) -> Parts {
-        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, stop } = self;
+    fn into_parts(self, code: Engine) -> Parts {
+        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, stop } =
+            self;
         let admission = Admission::new(Arc::clone(&auth), watch.clone());
         let sandboxes = Arc::clone(&operations.sandboxes);
-        let main = opensandbox::Backend { sandboxes, ports, auth, watch };
+        let main = opensandbox::Backend { sandboxes, ports, auth, watch, code };
         let tools = mcp::Backend { offer, admission: admission.clone(), stop };
         (main, (operations, admission.clone()), tools, (snippets, admission))
     }
@@ -182,6 +175,10 @@ mod tests {
             "/mcp",
             "/api/sandbox",
             "/.stockade/open",
+            "/v2/sandboxes/{id}/connect",
+            "/process.Process/Start",
+            "/files",
+            "/execute",
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

@@ -16,7 +16,7 @@ use stockade_core::{Door, OwnerId};
 pub(crate) use link::is_link;
 pub use principal::{HttpAuth, TcpPeer};
 pub(crate) use principal::{KEY_HEADERS, Principal};
-pub(crate) use token::{E2B_TOKEN_HEADERS, TOKEN_HEADERS, invalid_token};
+pub(crate) use token::{E2B_TOKEN_HEADERS, Scope, TOKEN_HEADERS, invalid_token};
 
 /// The known properties of a connection.
 #[derive(Debug, Clone, Default)]

@@ -420,7 +420,9 @@ readline.createInterface({ input: process.stdin }).on('line', async (line) => {
   const before = { ...process.env }
   Object.assign(process.env, request.env || {})
   try {
-    const value = await evaluate(request.code)
+    const { stripTypeScriptTypes } = require('node:module')
+    const isTyped = process.argv.includes('typescript')
+    const value = await evaluate(isTyped ? stripTypeScriptTypes(request.code) : request.code)
     if (value !== undefined) event({ type: 'result', main: true, forms: forms(value) })
   } catch (error) {
     const known = error && error.name
@@ -456,6 +458,12 @@ class ProgramContext:
     def request(self, message):
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
+
+
+def strips_types():
+    """Whether the interpreter can leave out the types of TypeScript."""
+    test = "process.exit(typeof require('node:module').stripTypeScriptTypes === 'function' ? 0 : 1)"
+    return subprocess.run(["node", "-e", test], stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
 class BashContext:
@@ -623,7 +631,9 @@ class Driver:
         else:
             if not shutil.which("node"):
                 raise FileNotFoundError("the sandbox has no node")
-            context = ProgramContext(["node", "-e", JAVASCRIPT], cwd)
+            if language == "typescript" and not strips_types():
+                raise NotImplementedError("TypeScript needs node 22.13 or later in the sandbox")
+            context = ProgramContext(["node", "--no-warnings", "-e", JAVASCRIPT, language], cwd)
         self.contexts[name] = context
         self.pending[name] = b""
         self.selector.register(context.socket, selectors.EVENT_READ, name)

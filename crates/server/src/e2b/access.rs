@@ -17,9 +17,9 @@ use super::lifecycle::wake;
 use super::request::Query;
 use super::signature::Signed;
 use super::user::{User, name_of};
-use super::{App, ENVD_PORT, ENVD_TOKEN, EVERY_PORT, INTERPRETER_PORT, TRAFFIC_TOKEN};
+use super::{App, ENVD_PORT, ENVD_TOKEN, INTERPRETER_PORT, TRAFFIC_TOKEN};
 use crate::admission::{Terms, admit};
-use crate::auth::{Principal, TcpPeer, invalid_token};
+use crate::auth::{Principal, Scope, TcpPeer, invalid_token};
 use crate::inside::Target;
 use crate::opensandbox::now;
 
@@ -79,7 +79,8 @@ impl Addressed {
 /// The value of a header that is there at most once.
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
     let mut values = headers.get_all(name).iter();
-    let first = values.next().map(|value| value.to_str().map_err(|_| invalid_token())).transpose()?;
+    let first =
+        values.next().map(|value| value.to_str().map_err(|_| invalid_token())).transpose()?;
     if values.next().is_some() {
         return Err(invalid_token());
     }
@@ -120,27 +121,30 @@ pub(super) async fn check(
     request: &Head,
     addressed: &Addressed,
 ) -> Result<Entered, Denied> {
-    let (header, place) = match addressed.port {
-        ENVD_PORT => (ENVD_TOKEN, ENVD_PORT),
-        _ => (TRAFFIC_TOKEN, EVERY_PORT),
+    let (header, scope) = match addressed.port {
+        ENVD_PORT => (ENVD_TOKEN, Scope::Envd),
+        _ => (TRAFFIC_TOKEN, Scope::EveryPort),
     };
     let token = one(&request.headers, header)?.ok_or_else(invalid_token)?.to_owned();
-    check_token(app, request, &token, (&addressed.id, place)).await
+    check_token(app, request, &token, (&addressed.id, scope)).await
 }
 
 async fn check_token(
     app: &App,
     request: &Head,
     token: &str,
-    (id, place): (&SandboxId, u16),
+    (id, scope): (&SandboxId, Scope),
 ) -> Result<Entered, Denied> {
     let peer = request.peer.as_deref().ok_or_else(invalid_token)?;
-    let checked = app.auth.check_token(&*app.sandboxes, peer, token, (id, place)).await;
+    let checked = app.auth.check_token(&*app.sandboxes, peer, token, (id, scope)).await;
     let (principal, sandbox) = checked.map_err(|problem| match problem.code {
-        Code::SandboxTerminated => Denied::NotRunning(id.to_string()),
+        Code::SandboxTerminated => {
+            app.tokens.remove(id);
+            Denied::NotRunning(id.to_string())
+        }
         _ => Denied::Problem(problem),
     })?;
-    if place == ENVD_PORT {
+    if scope == Scope::Envd {
         app.tokens.add(id, token);
     }
     let sandbox = running(app, &principal, sandbox).await?;
@@ -162,7 +166,36 @@ async fn running(app: &App, principal: &Principal, sandbox: Sandbox) -> Result<S
 /// The middleware of the routes for commands and files.
 pub(super) async fn enter(State(app): State<App>, request: Request, next: Next) -> Response {
     let head = Head::of(&request);
-    let entered = match entered(&app, &head).await {
+    let entered = entered(&app, &head).await;
+    serve(app, (entered, head), request, next).await
+}
+
+/// The middleware of the routes for code.
+pub(super) async fn enter_interpreter(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let head = Head::of(&request);
+    let entered = match Addressed::of(&head) {
+        Ok(Some(addressed)) if addressed.port == INTERPRETER_PORT => {
+            check(&app, &head, &addressed).await
+        }
+        Ok(Some(Addressed { port, .. })) => Err(wrong_port(port).into()),
+        Ok(None) => Err(invalid_token().into()),
+        Err(problem) => Err(problem.into()),
+    };
+    serve(app, (entered, head), request, next).await
+}
+
+/// Serves a request that may use a sandbox.
+async fn serve(
+    app: App,
+    (entered, head): (Result<Entered, Denied>, Head),
+    request: Request,
+    next: Next,
+) -> Response {
+    let entered = match entered {
         Ok(entered) => entered,
         Err(denied) => return denied.into_response(),
     };
@@ -191,7 +224,12 @@ async fn entered(app: &App, request: &Head) -> Result<Entered, Denied> {
         Some(Addressed { port, .. }) if port != ENVD_PORT => Err(wrong_port(port).into()),
         Some(addressed) if has_token || !is_file => check(app, request, &addressed).await,
         addressed if is_file && !has_token => signed(app, request, addressed).await,
-        _ => Err(invalid_token().into()),
+        // Clients before 2.31 do not name a sandbox that they have connected to.
+        _ => {
+            let token = one(&request.headers, ENVD_TOKEN)?.ok_or_else(invalid_token)?;
+            let id = app.tokens.sandbox_of(token).ok_or_else(invalid_token)?;
+            check(app, request, &Addressed { id, port: ENVD_PORT }).await
+        }
     }
 }
 
@@ -210,7 +248,10 @@ async fn signed(
 ) -> Result<Entered, Denied> {
     let query = Query::parse(request.uri.query());
     let one = |name: &str| {
-        query.one(name).map_err(|refused| refused.0).map(|value| value.unwrap_or_default().to_owned())
+        query
+            .one(name)
+            .map_err(|refused| refused.0)
+            .map(|value| value.unwrap_or_default().to_owned())
     };
     let (path, user, signature) = (one("path")?, one("username")?, one("signature")?);
     if signature.is_empty() {
@@ -229,7 +270,7 @@ async fn signed(
     if addressed.is_some_and(|addressed| addressed.id != id) {
         return Err(Problem::new(Code::Unauthenticated, "invalid signature").into());
     }
-    check_token(app, request, &token, (&id, ENVD_PORT)).await
+    check_token(app, request, &token, (&id, Scope::Envd)).await
 }
 
 /// The user inside that a request names.

@@ -8,8 +8,8 @@ use stockade_api::{ExpiryAction, Sandbox};
 use stockade_core::access::Effect;
 use stockade_core::{State, Time};
 
-use super::{App, ENVD_PORT, ENVD_VERSION, EVERY_PORT, RESERVED};
-use crate::auth::Principal;
+use super::{App, ENVD_VERSION, RESERVED};
+use crate::auth::{Principal, Scope};
 use crate::inside::usage;
 
 /// The metadata with the template that a client has named.
@@ -106,7 +106,7 @@ pub(super) struct Credentials {
 impl Credentials {
     /// The credentials of a principal for its sandbox.
     pub(super) fn new(app: &App, principal: &Principal, sandbox: &Sandbox) -> Self {
-        let token = app.auth.token(principal, sandbox, ENVD_PORT);
+        let token = app.auth.token(principal, sandbox, Scope::Envd);
         app.tokens.add(&sandbox.id, &token);
         Self {
             template: template(sandbox),
@@ -114,7 +114,7 @@ impl Credentials {
             client: CLIENT,
             envd_version: ENVD_VERSION,
             envd_access_token: token,
-            traffic_access_token: app.auth.token(principal, sandbox, EVERY_PORT),
+            traffic_access_token: app.auth.token(principal, sandbox, Scope::EveryPort),
             domain: domain(app),
         }
     }

@@ -17,6 +17,7 @@ use stockade_core::{SandboxId, SnapshotId, VolumeName};
 
 use super::body::{AUTO_RESUME, Credentials, HOST_TEMPLATES, TEMPLATE, YES};
 use super::failure::Refused;
+use super::machine;
 use super::network::{self, Config};
 use super::request::{JsonBody, Owner};
 use super::{App, RESERVED};
@@ -101,7 +102,11 @@ async fn start(
 ) -> Result<Sandbox, Refused> {
     let caller = &principal.caller;
     Ok(match source {
-        Source::Host => app.sandboxes.create(caller, sandbox).await?,
+        Source::Host => {
+            let created = app.sandboxes.create(caller, sandbox).await?;
+            machine::complete(app, caller, &created).await;
+            created
+        }
         Source::Image(name) => {
             sandbox.image = Some(name);
             app.sandboxes.create(caller, sandbox).await?
@@ -125,7 +130,10 @@ async fn source(app: &App, principal: &Principal, request: &Request) -> Result<S
         return Ok(Source::Snapshot(id));
     }
     if name.is_empty() || name.starts_with(['/', '.', '~']) || name.starts_with("snapshot:") {
-        return Err(invalid(format!("{name:?} is no template: it is `base`, `code-interpreter-v1`, the id of a snapshot, or the name of an image")).into());
+        let message = format!("{name:?} is no template");
+        let reason =
+            "it is `base`, `code-interpreter-v1`, the id or name of a snapshot, or an image";
+        return Err(invalid(message).0.because(reason).into());
     }
     Ok(Source::Image(name.to_owned()))
 }
@@ -159,7 +167,9 @@ fn specification(principal: &Principal, request: Request) -> Result<CreateSandbo
     }
     let mut metadata = request.metadata.unwrap_or_default();
     if let Some(name) = metadata.keys().find(|name| name.starts_with(RESERVED)) {
-        return Err(invalid(format!("the metadata {name:?} has the reserved prefix {RESERVED}")).into());
+        return Err(
+            invalid(format!("the metadata {name:?} has the reserved prefix {RESERVED}")).into()
+        );
     }
     metadata.insert(TEMPLATE.to_owned(), request.template.clone());
     if request.auto_resume.is_some_and(|resume| resume.enabled) {
@@ -177,7 +187,8 @@ fn specification(principal: &Principal, request: Request) -> Result<CreateSandbo
         ("E2B_TEMPLATE_ID".to_owned(), request.template.as_str().into()),
     ]);
     let variables = request.env_vars.unwrap_or_default();
-    environment.extend(variables.into_iter().map(|(name, value)| (name, Bytes(value.into_bytes()))));
+    environment
+        .extend(variables.into_iter().map(|(name, value)| (name, Bytes(value.into_bytes()))));
     let mut network = match request.network {
         Some(config) => network::network(config)?,
         None => Network { default: Effect::Allow, ..Network::default() },
@@ -246,8 +257,10 @@ mod tests {
             "allow_internet_access": true, "timeout": 300, "later": 1,
         });
         let (old, new) = (request(&old).unwrap(), request(&json!({})).unwrap());
-        assert_eq!(CreateSandbox { id: None, environment: BTreeMap::new(), ..old.clone() },
-            CreateSandbox { id: None, environment: BTreeMap::new(), ..new });
+        assert_eq!(
+            CreateSandbox { id: None, environment: BTreeMap::new(), ..old.clone() },
+            CreateSandbox { id: None, environment: BTreeMap::new(), ..new }
+        );
         assert_eq!(old.expiry, Expiry::Seconds(300.0));
         assert!(!old.id.unwrap().as_str().contains('-'));
     }

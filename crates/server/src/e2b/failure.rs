@@ -43,8 +43,9 @@ fn status(code: Code) -> StatusCode {
         Code::SandboxTerminated => StatusCode::NOT_FOUND,
         // The clients repeat a request for an unavailable server.
         Code::SecretMissing => StatusCode::BAD_REQUEST,
-        code => StatusCode::from_u16(code.http_status())
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        code => {
+            StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        }
     }
 }
 
@@ -62,7 +63,8 @@ pub(super) fn respond(status: StatusCode, problem: Problem) -> Response {
     });
     let mut response = (status, Json(body)).into_response();
     let headers = response.headers_mut();
-    headers.insert(RETRY, HeaderValue::from_static(if problem.retryable { "true" } else { "false" }));
+    headers
+        .insert(RETRY, HeaderValue::from_static(if problem.retryable { "true" } else { "false" }));
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }

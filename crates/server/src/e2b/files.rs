@@ -1,5 +1,6 @@
 //! `/files`: the content of files, with a token or a signature; and `/envs`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
 use axum::body::{Body, Bytes};
@@ -13,27 +14,28 @@ use hyper::body::Frame;
 use multer::Multipart;
 use serde_json::{Value, json};
 use stockade_api::body::{BodyReader, FileBody};
-use stockade_api::{CommandLine, Execute, FileContent, FileKind, Problem, ReadFile};
+use stockade_api::{
+    CommandLine, Execute, FileContent, FileKind, Problem, ReadFile, SetPermissions,
+};
 use stockade_core::Code;
 use tokio::sync::mpsc;
 
 use super::App;
 use super::failure::Refused;
 use super::filesystem::ensure_parent;
+use super::metadata;
 use super::request::Query;
 use super::user::User;
 use crate::failure::{Failure, invalid, unsupported};
 use crate::inside::range::{self, Part};
 use crate::inside::write::{NewFile, write};
-use crate::inside::{Parts, Target, stat};
+use crate::inside::{Identity, Parts, Target, stat};
 use crate::openapi::{Api, Security, get};
 
 /// The path of the route.
 pub(super) const PATH: &str = "/files";
 /// How many parts of a content may wait to be written.
 const CHANNEL_CAPACITY: usize = 4;
-/// The prefix of headers with metadata of a file.
-const METADATA: &str = "x-metadata-";
 
 /// The routes.
 pub(super) fn routes() -> Api<App> {
@@ -126,9 +128,7 @@ async fn upload(
     request: Request,
 ) -> Result<Json<Vec<Value>>, Refused> {
     let (head, body) = request.into_parts();
-    if head.headers.keys().any(|name| name.as_str().starts_with(METADATA)) {
-        return Err(unsupported("metadata of a file").into());
-    }
+    let metadata = metadata::requested(&head.headers)?;
     let query = Query::parse(head.uri.query());
     let path = query.one("path")?.filter(|path| !path.is_empty()).map(str::to_owned);
     let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
@@ -139,7 +139,7 @@ async fn upload(
         "gzip" => true,
         other => return Err(unsupported(format_args!("the content encoding {other:?}")).into()),
     };
-    let target = Upload { app, target, user };
+    let target = Upload { app, target, user, metadata };
     let Ok(boundary) = multer::parse_boundary(&kind) else {
         let path = path.ok_or_else(|| invalid("the parameter `path` is missing"))?;
         let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
@@ -180,6 +180,7 @@ struct Upload {
     app: App,
     target: Target,
     user: User,
+    metadata: BTreeMap<String, String>,
 }
 
 impl Upload {
@@ -190,7 +191,7 @@ impl Upload {
         content: mpsc::Receiver<PartOf>,
         send: impl Future<Output = Result<(), Problem>>,
     ) -> Result<Value, Refused> {
-        let Self { app, target, user } = self;
+        let Self { app, target, user, metadata } = self;
         let path = user.path(name);
         if name.ends_with('/') {
             return Err(invalid(format!("path '{name}' is a directory")).into());
@@ -201,29 +202,41 @@ impl Upload {
             }
             _ => {}
         }
-        ensure_parent(app, target, user, &path).await?;
-        // New files belong to the ordinary user anyway.
-        let (uid, gid) = match user.is_default {
-            true => (None, None),
-            false => (Some(user.uid), Some(user.gid)),
-        };
-        let file = NewFile { path: &path, mode: None, uid, gid };
+        let may_write = ensure_parent(app, target, user, &path).await?;
+        // New files belong to the ordinary user anyway. Others are written as clients expect it, with every
+        // right, and then belong to the user of the request.
+        let is_ordinary = user.is_default && may_write;
+        let root = Target { identity: Some(Identity { uid: 0, gid: 0 }), ..target.clone() };
+        let writer = if is_ordinary { target } else { &root };
+        let file = NewFile { path: &path, mode: None, uid: None, gid: None };
         let reader = FileContent(Box::pin(BodyReader::new(Parts(content))));
-        let writing = write(&app.sandboxes, target, file, reader);
+        let writing = write(&app.sandboxes, writer, file, reader);
         let (written, sent) = tokio::join!(writing, send);
         // A content that was not complete is the cause of a failed write.
         sent?;
         written?;
+        if !is_ordinary && user.uid != 0 {
+            let set = SetPermissions {
+                sandbox_id: target.sandbox.id.clone(),
+                path: path.as_str().into(),
+                mode: None,
+                uid: Some(user.uid),
+                gid: Some(user.gid),
+            };
+            app.sandboxes.set_permissions(&target.caller, set).await?;
+        }
+        metadata::set(app, target, user, (&path, metadata)).await?;
         let name = path.rsplit('/').next().unwrap_or_default();
-        Ok(json!({ "name": name, "type": "file", "path": path }))
+        let mut body = json!({ "name": name, "type": "file", "path": path });
+        if !metadata.is_empty() {
+            body["metadata"] = json!(metadata);
+        }
+        Ok(body)
     }
 }
 
 /// Passes on the content of a part. If it is not complete, the receiver gets an error.
-async fn send_part(
-    mut part: multer::Field<'_>,
-    to: mpsc::Sender<PartOf>,
-) -> Result<(), Problem> {
+async fn send_part(mut part: multer::Field<'_>, to: mpsc::Sender<PartOf>) -> Result<(), Problem> {
     loop {
         match part.chunk().await {
             Ok(None) => return Ok(()),

@@ -15,7 +15,7 @@ use super::failure::Refused;
 use super::request::{Id, JsonBody, Owner, absent, find};
 use crate::auth::Principal;
 use crate::failure::invalid;
-use crate::opensandbox::end_sessions;
+use crate::opensandbox::{end_sessions, now};
 
 /// The time to live after a connect that names none, in seconds.
 const TIMEOUT: i64 = 300;
@@ -103,10 +103,17 @@ pub(super) async fn pause(
     let caller = without_key(&principal);
     let renew = Renew { id: id.clone(), ttl_seconds: None, shorten: false };
     app.sandboxes.renew(&caller, renew).await?;
-    if request.memory == Some(false) {
-        app.sandboxes.stop(&caller, ById { id }).await?;
-    } else {
-        app.sandboxes.pause(&caller, ById { id }).await?;
+    let by_id = ById { id: id.clone() };
+    let paused = match request.memory {
+        Some(false) => app.sandboxes.stop(&caller, by_id).await,
+        _ => app.sandboxes.pause(&caller, by_id).await,
+    };
+    if let Err(problem) = paused {
+        // It runs on, and expires as before.
+        let left = sandbox.expires_at.map(|at| at.duration_since(now()).as_secs_f64().max(NOW));
+        let renew = Renew { id, ttl_seconds: left, shorten: true };
+        app.sandboxes.renew(&caller, renew).await?;
+        return Err(problem.into());
     }
     Ok(StatusCode::NO_CONTENT)
 }

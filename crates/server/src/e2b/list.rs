@@ -146,11 +146,7 @@ pub(super) async fn metrics_of_several(
     Ok(Json(json!({ "sandboxes": found })))
 }
 
-async fn measured(
-    app: &App,
-    principal: &Principal,
-    sandbox: &Sandbox,
-) -> Result<Value, Refused> {
+async fn measured(app: &App, principal: &Principal, sandbox: &Sandbox) -> Result<Value, Refused> {
     let used = usage::measure(&*app.sandboxes, &principal.caller, sandbox).await?;
     let time = now();
     Ok(json!({

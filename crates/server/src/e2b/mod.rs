@@ -1,12 +1,12 @@
 //! The dialect of E2B: its interface for sandboxes at the root of the server, and for each sandbox the
-//! interfaces for commands and files (`envd`, port 49983). Released clients address a sandbox by headers,
-//! or by the host name of its port.
+//! interfaces for commands and files (`envd`, port 49983) and for code (port 49999). Released clients address
+//! a sandbox by headers, or by the host name of its port.
 //!
 //! Requests and responses have the form that the clients of E2B 2.31 to 2.63 send and read. Unknown members
 //! are accepted, for clients of later versions send more; known ones that have no effect here are refused.
 //!
 //! Reading order: this file (all routes), `create`, `list` and `lifecycle` (sandboxes), `access` (the
-//! tokens), `connect` (the protocol of `process` and `filesystem`), `files`.
+//! tokens), `connect` (the protocol of `process` and `filesystem`), `files`, `interpreter`.
 
 mod access;
 mod body;
@@ -15,8 +15,11 @@ mod create;
 mod failure;
 mod files;
 mod filesystem;
+mod interpreter;
 mod lifecycle;
 mod list;
+mod machine;
+mod metadata;
 mod network;
 mod ports;
 mod process;
@@ -36,6 +39,7 @@ use stockade_api::{PortAccess, PortSite, Sandboxes};
 
 use crate::admission::{Admission, authenticate_with};
 use crate::auth::HttpAuth;
+use crate::code::Engine;
 use crate::observe::Watch;
 use crate::openapi::{Api, Security, get, post, put};
 
@@ -46,14 +50,12 @@ pub(crate) use ports::{by_header, serves_port};
 pub(crate) const ENVD_PORT: u16 = 49983;
 /// The port of the interface for code.
 pub(crate) const INTERPRETER_PORT: u16 = 49999;
-/// Stands for every port in the token that clients send to the ports of a sandbox.
-pub(crate) const EVERY_PORT: u16 = 0;
 /// The header with the token for commands and files.
 pub(crate) const ENVD_TOKEN: &str = "X-Access-Token";
 /// The header with the token for the ports of a sandbox.
 pub(crate) const TRAFFIC_TOKEN: &str = "E2B-Traffic-Access-Token";
 /// The version of `envd` whose behaviour clients may expect.
-const ENVD_VERSION: &str = "0.6.1";
+const ENVD_VERSION: &str = "0.6.4";
 /// The largest JSON of a request, in bytes.
 const REQUEST_BYTES: usize = 16 << 20;
 /// The prefix of metadata that clients may not set.
@@ -66,6 +68,7 @@ pub(crate) struct Backend {
     pub(crate) auth: Arc<HttpAuth>,
     pub(crate) watch: Watch,
     pub(crate) site: PortSite,
+    pub(crate) code: Engine,
 }
 
 /// The shared state of all routes.
@@ -82,6 +85,7 @@ pub(crate) struct Shared {
     processes: process::Processes,
     watchers: filesystem::Watchers,
     tokens: signature::Tokens,
+    code: Engine,
 }
 
 impl std::ops::Deref for App {
@@ -94,7 +98,7 @@ impl std::ops::Deref for App {
 
 impl App {
     pub(crate) fn new(backend: Backend) -> Self {
-        let Backend { sandboxes, ports, auth, watch, site } = backend;
+        let Backend { sandboxes, ports, auth, watch, site, code } = backend;
         Self(Arc::new(Shared {
             sandboxes,
             ports,
@@ -104,6 +108,7 @@ impl App {
             processes: process::Processes::default(),
             watchers: filesystem::Watchers::default(),
             tokens: signature::Tokens::default(),
+            code,
         }))
     }
 }
@@ -118,8 +123,12 @@ pub(crate) fn api(app: Option<App>) -> Api {
     let envd = envd_routes().layered(app.as_ref(), |router, app| {
         router.layer(middleware::from_fn_with_state(app, access::enter))
     });
+    let code = interpreter::routes().layered(app.as_ref(), |router, app| {
+        router.layer(middleware::from_fn_with_state(app, access::enter_interpreter))
+    });
     control
         .merge(envd)
+        .merge(code)
         .map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)))
         .with_state(app)
 }
@@ -127,13 +136,13 @@ pub(crate) fn api(app: Option<App>) -> Api {
 /// The routes of the interface for sandboxes.
 fn control_routes() -> Api<App> {
     let create = || {
-        post(create::create).body::<create::Request>(&json!({ "templateID": "base" })).get(list::list)
+        post(create::create)
+            .body::<create::Request>(&json!({ "templateID": "base" }))
+            .get(list::list)
     };
-    let connect = || {
-        post(lifecycle::connect).body::<lifecycle::Connect>(&json!({ "timeout": 300 }))
-    };
-    let listed =
-        ["metadata", "state", "limit", "nextToken", "order", "template", "startedAfter"];
+    let connect =
+        || post(lifecycle::connect).body::<lifecycle::Connect>(&json!({ "timeout": 300 }));
+    let listed = ["metadata", "state", "limit", "nextToken", "order", "template", "startedAfter"];
     Api::new(Security::Key)
         .route("/sandboxes", create().query(&listed))
         .route("/v2/sandboxes", create().query(&listed))
@@ -142,10 +151,7 @@ fn control_routes() -> Api<App> {
         .route("/sandboxes/{id}/connect", connect())
         .route("/v2/sandboxes/{id}/connect", connect())
         .route("/sandboxes/{id}/resume", connect())
-        .route(
-            "/sandboxes/{id}/pause",
-            post(lifecycle::pause).body::<lifecycle::Pause>(&json!({})),
-        )
+        .route("/sandboxes/{id}/pause", post(lifecycle::pause).body::<lifecycle::Pause>(&json!({})))
         .route(
             "/sandboxes/{id}/timeout",
             post(lifecycle::set_timeout).body::<lifecycle::Timeout>(&json!({ "timeout": 600 })),
@@ -167,7 +173,10 @@ fn control_routes() -> Api<App> {
             "/sandboxes/{id}/fork",
             post(snapshots::fork).body::<snapshots::Fork>(&json!({ "count": 1 })),
         )
-        .route("/snapshots", get(snapshots::list).query(&["sandboxID", "name", "limit", "nextToken"]))
+        .route(
+            "/snapshots",
+            get(snapshots::list).query(&["sandboxID", "name", "limit", "nextToken"]),
+        )
         .route("/templates/{template}", get(templates::get).delete(templates::delete))
         .route("/templates/aliases/{alias}", get(templates::alias))
         .merge(unavailable::routes())

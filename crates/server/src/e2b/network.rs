@@ -92,7 +92,11 @@ pub(super) fn network(config: Config) -> Result<Network, Refused> {
         match target.parse::<Target>() {
             Ok(Target::Exact(name)) if !is_host_loopback(&name) => {}
             Ok(Target::Subdomains(_)) => {}
-            _ => return Err(unsupported(format_args!("`allowOut` {target:?}, which is no name,")).into()),
+            _ => {
+                return Err(
+                    unsupported(format_args!("`allowOut` {target:?}, which is no name,")).into()
+                );
+            }
         }
         network.allow.push(host(&target)?);
     }
@@ -100,7 +104,9 @@ pub(super) fn network(config: Config) -> Result<Network, Refused> {
 }
 
 fn host(target: &str) -> Result<AllowedHost, Refused> {
-    target.parse().map_err(|error| invalid(format!("the host {target:?} is invalid: {error}")).into())
+    target
+        .parse()
+        .map_err(|error| invalid(format!("the host {target:?} is invalid: {error}")).into())
 }
 
 /// `PUT /sandboxes/{id}/network`.
@@ -118,7 +124,9 @@ pub(super) async fn replace(
     let mut request = ChangeNetwork::new(id);
     if let Some(current) = sandbox.network.as_ref().map(|network| &network.policy) {
         if current.default_effect() != wanted.default {
-            return Err(unsupported("another default of the network than that of the sandbox").into());
+            return Err(
+                unsupported("another default of the network than that of the sandbox").into()
+            );
         }
         for rule in current.rules() {
             let host = written(rule)?;

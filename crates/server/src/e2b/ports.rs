@@ -50,11 +50,7 @@ async fn health(app: &App, request: &Head, addressed: &Addressed) -> Response {
 }
 
 /// `GET /metrics`.
-async fn metrics(
-    app: &App,
-    request: Request,
-    (head, addressed): (&Head, &Addressed),
-) -> Response {
+async fn metrics(app: &App, request: Request, (head, addressed): (&Head, &Addressed)) -> Response {
     let Entered { principal, sandbox } = match check(app, head, addressed).await {
         Ok(entered) => entered,
         Err(denied) => return denied.into_response(),
@@ -81,11 +77,7 @@ async fn metrics(
 }
 
 /// Passes a request on to a port of a sandbox.
-async fn pass_on(
-    app: &App,
-    request: Request,
-    (head, addressed): (Head, Addressed),
-) -> Response {
+async fn pass_on(app: &App, request: Request, (head, addressed): (Head, Addressed)) -> Response {
     let Entered { principal, sandbox } = match check(app, &head, &addressed).await {
         Ok(entered) => entered,
         Err(Denied::Problem(problem)) => return refuse(problem),

@@ -19,9 +19,11 @@ impl FromRequestParts<App> for Owner {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Refused> {
-        let mut principal = parts.extensions.get::<Principal>().cloned().ok_or_else(|| {
-            Problem::new(Code::Unauthenticated, "the request has no caller")
-        })?;
+        let mut principal = parts
+            .extensions
+            .get::<Principal>()
+            .cloned()
+            .ok_or_else(|| Problem::new(Code::Unauthenticated, "the request has no caller"))?;
         let key = parts.headers.get(stockade_api::wire::KEY_HEADER);
         let key = key.map(|key| key.to_str().map(str::to_owned)).transpose();
         principal.caller.idempotency_key =

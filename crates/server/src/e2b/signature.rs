@@ -11,12 +11,16 @@ use stockade_api::{ListSandboxes, Problem, SandboxList};
 use stockade_core::{Code, SandboxId};
 use tokio::sync::OnceCell;
 
-use super::{App, ENVD_PORT};
+use super::App;
+use crate::auth::Scope;
 
 /// The version of signatures.
 const PREFIX: &str = "v1_";
 /// What clients expect to read about a signature whose time is over.
 const EXPIRED: &str = "signature is already expired";
+
+/// The tokens of how many sandboxes are kept.
+const SANDBOXES: usize = 1 << 16;
 
 /// The tokens that clients may have signed with.
 #[derive(Debug, Default)]
@@ -30,12 +34,23 @@ impl Tokens {
     /// Remembers the token that a client received.
     pub(super) fn add(&self, id: &SandboxId, token: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of sandboxes that have expired are not removed otherwise. A token that is used is added again.
+        if known.len() >= SANDBOXES && !known.contains_key(id) {
+            known.pop_first();
+        }
         known.entry(id.clone()).or_default().insert(token.to_owned());
     }
 
     /// Forgets the tokens of a sandbox.
     pub(super) fn remove(&self, id: &SandboxId) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// The sandbox of a token, for clients that do not name the sandbox.
+    pub(super) fn sandbox_of(&self, token: &str) -> Option<SandboxId> {
+        // Hashes are compared in constant time.
+        let wanted = blake3::hash(token.as_bytes());
+        self.find(|known| blake3::hash(known.as_bytes()) == wanted).map(|(id, _)| id)
     }
 
     fn find(&self, is_signed_with: impl Fn(&str) -> bool) -> Option<(SandboxId, String)> {
@@ -86,7 +101,8 @@ impl Signed<'_> {
             app.tokens.loaded.get_or_try_init(|| load(app)).await?;
             found = app.tokens.find(|token| self.is_signed_with(token));
         }
-        let found = found.ok_or_else(|| Problem::new(Code::Unauthenticated, "invalid signature"))?;
+        let found =
+            found.ok_or_else(|| Problem::new(Code::Unauthenticated, "invalid signature"))?;
         if self.expiration.is_some_and(|expiration| expiration < now_seconds) {
             return Err(Problem::new(Code::Unauthenticated, EXPIRED));
         }
@@ -103,7 +119,7 @@ async fn load(app: &App) -> Result<(), Problem> {
                 app.sandboxes.list(&principal.caller, request.clone()).await?;
             request.after = sandboxes.last().map(|sandbox| sandbox.id.clone());
             for sandbox in &sandboxes {
-                app.tokens.add(&sandbox.id, &app.auth.token(&principal, sandbox, ENVD_PORT));
+                app.tokens.add(&sandbox.id, &app.auth.token(&principal, sandbox, Scope::Envd));
             }
             if !more || request.after.is_none() {
                 break;

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use stockade_api::{Problem, Sandboxes};
+use stockade_api::{FileEntry, Problem, Sandboxes};
 use stockade_core::Code;
 
 use crate::inside::{Names, Target};
@@ -53,6 +53,16 @@ impl User {
                 Ok(Self { uid, gid, home, is_default: uid == default })
             }
         }
+    }
+
+    /// Whether the permissions of a file let the user write it.
+    pub(super) const fn may_write(&self, entry: &FileEntry) -> bool {
+        let bits = match entry.mode {
+            mode if entry.uid == self.uid => mode >> 6,
+            mode if entry.gid == self.gid => mode >> 3,
+            mode => mode,
+        };
+        self.uid == 0 || bits & 2 != 0
     }
 
     /// The absolute path that a client means: relative ones begin in the home of the user.
@@ -128,7 +138,10 @@ mod tests {
             headers.insert("authorization", value.parse().unwrap());
             name_of(&headers).map_err(|problem| problem.code)
         };
-        assert_eq!(name(&format!("Basic {}", STANDARD.encode("root:"))), Ok(Some("root".to_owned())));
+        assert_eq!(
+            name(&format!("Basic {}", STANDARD.encode("root:"))),
+            Ok(Some("root".to_owned()))
+        );
         assert_eq!(name(&format!("basic {}", STANDARD.encode("a:b"))), Ok(Some("a".to_owned())));
         for wrong in ["Bearer x", "Basic", "Basic ?", "Basic cm9vdA=="] {
             assert_eq!(name(wrong), Err(Code::Unauthenticated), "{wrong}");

@@ -6,8 +6,8 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use stockade_api::{
-    Bytes, FileContent, FileEntry, FileKind, MoveFile, ReadFile, RemoveFile, Sandboxes, SetPermissions,
-    WriteFile,
+    Bytes, FileContent, FileEntry, FileKind, MoveFile, ReadFile, RemoveFile, Sandboxes,
+    SetPermissions, WriteFile,
 };
 use stockade_core::Code;
 use tokio::io::AsyncReadExt as _;

@@ -35,6 +35,7 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
                 "OPENSANDBOX-EGRESS-AUTH": token("OPENSANDBOX-EGRESS-AUTH"),
                 "OpenSandbox-Secure-Access": token("OpenSandbox-Secure-Access"),
                 "X-Access-Token": token("X-Access-Token"),
+                "E2B-Traffic-Access-Token": token("E2B-Traffic-Access-Token"),
                 "session": { "type": "apiKey", "in": "cookie", "name": "__Host-stockade-session" },
                 "code": { "type": "apiKey", "in": "query", "name": "code" },
             },

@@ -21,7 +21,8 @@ use super::target::{
 use super::terminal_clients::Clients;
 use super::{App, REQUEST_BYTES, egress, execd};
 use crate::admission::{Terms, admit};
-use crate::auth::{Principal, TcpPeer, invalid_token, is_link};
+use crate::auth::{Principal, Scope, TcpPeer, invalid_token, is_link};
+use crate::code::Engine;
 use crate::failure::{Failure, invalid};
 use crate::relay::{Form, relay};
 use crate::renewal::renew;
@@ -34,9 +35,13 @@ pub(super) struct OwnPorts {
 }
 
 impl OwnPorts {
-    pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>) -> Self {
+    pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>, code: &Engine) -> Self {
         let clients = Clients::default();
-        let state = || PortState { sandboxes: Arc::clone(sandboxes), clients: clients.clone() };
+        let state = || PortState {
+            sandboxes: Arc::clone(sandboxes),
+            clients: clients.clone(),
+            code: code.clone(),
+        };
         Self {
             execd: limited(execd::routes(Some(&state())).into_parts().0).with_state(state()),
             egress: limited(egress::routes().into_parts().0).with_state(state()),
@@ -148,7 +153,7 @@ async fn open(
         // A token that is sent beside a link must be valid, too.
         if headers.contains_key(PORT_TOKEN) {
             let token = token_of(headers, PORT_TOKEN)?;
-            app.auth.check_token(sandboxes, peer, &token, (id, port)).await?;
+            app.auth.check_token(sandboxes, peer, &token, (id, Scope::Port(port))).await?;
         }
         return Ok(Opened { principal, sandbox, port });
     }
@@ -159,7 +164,8 @@ async fn open(
         _ => PORT_TOKEN,
     };
     let token = token_of(headers, name)?;
-    let (principal, sandbox) = app.auth.check_token(sandboxes, peer, &token, (id, port)).await?;
+    let (principal, sandbox) =
+        app.auth.check_token(sandboxes, peer, &token, (id, Scope::Port(port))).await?;
     Ok(Opened { principal, sandbox, port })
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stockade_api::Sandboxes;
 
 use super::terminal_clients::Clients;
+use crate::code::Engine;
 pub(super) use crate::inside::{Identity, Target};
 
 /// The port of the interface for commands and files.
@@ -27,4 +28,5 @@ pub(super) struct PortState {
     pub(super) sandboxes: Arc<dyn Sandboxes>,
     /// The clients of terminals.
     pub(super) clients: Clients,
+    pub(super) code: Engine,
 }

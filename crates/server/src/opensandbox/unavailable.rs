@@ -5,18 +5,13 @@ use stockade_api::Problem;
 use stockade_core::Code;
 
 use super::App;
-use super::target::{EGRESS_TOKEN, EXECD_TOKEN, PortState};
+use super::target::{EGRESS_TOKEN, PortState};
 use crate::failure::{Failure, unsupported};
 use crate::openapi::{Api, Security, any};
 
 /// The unavailable paths of the lifecycle interface.
 pub(super) fn lifecycle() -> Api<App> {
     paths(Security::Key, &["/pools", "/pools/{name}", "/templates", "/templates/{id}"])
-}
-
-/// The unavailable paths of the interface for commands and files.
-pub(super) fn execd() -> Api<PortState> {
-    paths(Security::Token(EXECD_TOKEN), &["/code", "/code/{*path}"])
 }
 
 /// The unavailable paths of the interface for the network policy.

@@ -94,7 +94,10 @@ pub(super) fn inner_headers(
     remove_all(headers, &KEY_HEADERS);
     remove_all(headers, &TOKEN_HEADERS);
     remove_all(headers, &E2B_TOKEN_HEADERS);
-    remove_with_prefix(headers, &["x-forwarded-", "open-sandbox-", "opensandbox-", "e2b-sandbox-", "x-real-ip"]);
+    remove_with_prefix(
+        headers,
+        &["x-forwarded-", "open-sandbox-", "opensandbox-", "e2b-sandbox-", "x-real-ip"],
+    );
     let value = |text: &str| {
         HeaderValue::try_from(text).map_err(|_| invalid("the host of the request is invalid"))
     };

@@ -25,7 +25,6 @@ use crate::auth::HttpAuth;
 use crate::failure::Failure;
 use crate::observe::{Watch, watched};
 use crate::openapi::{Operation, Security, Site};
-use crate::served::Routes;
 use crate::tcp::{authority, framed, host_name};
 use login::Logins;
 
@@ -44,6 +43,15 @@ pub struct Options {
     pub public_origin: String,
     /// The provider of logins; without one, only links from `stockade open` lead to a session.
     pub login: Option<LoginOptions>,
+}
+
+/// What the listener serves beside this.
+#[derive(Debug)]
+pub struct Served {
+    /// Every path under the names of the server.
+    pub main: Router,
+    /// The ports of sandboxes that the server itself has for clients of E2B.
+    pub e2b: Router,
 }
 
 /// The shared state.
@@ -79,7 +87,7 @@ impl std::ops::Deref for Web {
 /// # Errors
 /// [`Code::InvalidInput`] if the options of logins are invalid.
 pub fn routes(
-    served: Routes,
+    served: Served,
     options: Options,
     sandboxes: Arc<dyn Sandboxes>,
     ports: Arc<dyn PortAccess>,
@@ -88,7 +96,7 @@ pub fn routes(
 ) -> Result<Router, Problem> {
     let Options { site, public_origin, login } = options;
     let logins = login.map(|login| Logins::new(login, &public_origin)).transpose()?;
-    let Routes { main, e2b } = served;
+    let Served { main, e2b } = served;
     let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main, e2b };
     Ok(Router::new().fallback(dispatch).with_state(Web(Arc::new(shared))))
 }

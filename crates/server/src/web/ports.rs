@@ -19,7 +19,7 @@ use super::Web;
 use super::login::{AUTHORIZE, challenge_of, random};
 use super::reply::{Parameters, redirect, refusal};
 use crate::admission::{Terms, admit};
-use crate::auth::{Principal, TOKEN_HEADERS, TcpPeer, invalid_token};
+use crate::auth::{Principal, Scope, TOKEN_HEADERS, TcpPeer, invalid_token};
 use crate::cookies;
 use crate::e2b;
 use crate::failure::Failure;
@@ -184,10 +184,10 @@ async fn grant(web: &Web, name: &PortName, request: &Parts) -> Result<Option<Por
     if TOKEN_HEADERS.iter().any(|name| headers.contains_key(*name)) {
         let [.., header] = TOKEN_HEADERS;
         let port = name.port.ok_or_else(invalid_token)?;
-        return by_token(web, name, request, (header, port)).await.map(Some);
+        return by_token(web, name, request, (header, Scope::Port(port))).await.map(Some);
     }
     if headers.contains_key(e2b::TRAFFIC_TOKEN) {
-        let place = (e2b::TRAFFIC_TOKEN, e2b::EVERY_PORT);
+        let place = (e2b::TRAFFIC_TOKEN, Scope::EveryPort);
         return by_token(web, name, request, place).await.map(Some);
     }
     match cookies::own(headers, cookies::SESSION) {
@@ -207,12 +207,12 @@ fn from_browser(mut grant: PortGrant, request: &Parts) -> PortGrant {
     grant
 }
 
-/// The port of the access token in a header, which is for that port.
+/// The port of the access token in a header, which has that scope.
 async fn by_token(
     web: &Web,
     name: &PortName,
     request: &Parts,
-    (header, token_port): (&str, u16),
+    (header, scope): (&str, Scope),
 ) -> Result<PortGrant, Problem> {
     let mut values = request.headers.get_all(header).iter();
     let token = values.next().and_then(|value| value.to_str().ok()).ok_or_else(invalid_token)?;
@@ -221,7 +221,7 @@ async fn by_token(
     if values.next().is_some() {
         return Err(invalid_token());
     }
-    let target = (&name.sandbox_id, token_port);
+    let target = (&name.sandbox_id, scope);
     let checked = web.auth.check_token(&*web.sandboxes, peer, token, target).await;
     let (principal, sandbox) = checked?;
     let port = web.ports.check_port(&sandbox, Some(port))?;

@@ -288,7 +288,10 @@ impl Watcher<'_> {
         kept.map_err(|error| runtime_problem(&error))?;
         let paused = self.inner.with_deadline(runtime.pause(self.id));
         let paused = self.inner.terminations.run_unless_terminated(self.id, paused).await?;
-        paused.map_err(|error| runtime_problem(&error))?;
+        if paused.is_err() {
+            // It must not run on.
+            return self.stop(row, Reason::Expired).await;
+        }
         row.expires_at = None;
         let change = row.change(State::Paused, None);
         // Each pause is a separate event: the generation distinguishes them.

@@ -113,7 +113,9 @@ mod tests {
 
     #[test]
     fn what_is_no_envelope_is_refused() {
-        for wrong in [&[1, 0, 0, 0, 0][..], &[9, 0, 0, 0, 0], &[0, 0, 0, 0, 1, b'{'], &[0, 255, 0, 0, 0]] {
+        for wrong in
+            [&[1, 0, 0, 0, 0][..], &[9, 0, 0, 0, 0], &[0, 0, 0, 0, 1, b'{'], &[0, 255, 0, 0, 0]]
+        {
             let mut envelopes = Envelopes::default();
             envelopes.push(wrong);
             assert!(envelopes.next().is_err(), "{wrong:?}");

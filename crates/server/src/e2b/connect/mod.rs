@@ -8,7 +8,7 @@ mod envelope;
 mod stream;
 mod unary;
 
-use envelope::{data, end};
 pub(super) use envelope::{Envelope, Envelopes};
+use envelope::{data, end};
 pub(super) use stream::{StreamBody, StreamError, Terms, respond, whole_stream};
 pub(super) use unary::{Unary, bytes_or_none};

@@ -40,7 +40,8 @@ pub(super) fn check_type(headers: &HeaderMap, expected: &str) -> Result<(), Resp
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let kind = text(header::CONTENT_TYPE.as_str()).and_then(|kind| kind.split(';').next());
     if !kind.unwrap_or_default().trim().eq_ignore_ascii_case(expected) {
-        let body = json!({ "code": "unknown", "message": format!("the content type must be {expected}") });
+        let body =
+            json!({ "code": "unknown", "message": format!("the content type must be {expected}") });
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, Json(body)).into_response());
     }
     for name in ["content-encoding", "connect-content-encoding"] {

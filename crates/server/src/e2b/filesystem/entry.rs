@@ -1,19 +1,42 @@
 //! A file in the form of `EntryInfo`.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use stockade_api::{FileEntry, FileKind};
 
-use crate::e2b::App;
+use crate::e2b::user::User;
+use crate::e2b::{App, metadata};
 use crate::inside::{Names, Target, stat};
+
+/// What is known about several files.
+pub(super) struct Details {
+    names: Names,
+    metadata: metadata::Found,
+}
+
+impl Details {
+    pub(super) async fn read(
+        app: &App,
+        target: &Target,
+        user: &User,
+        entries: impl IntoIterator<Item = &FileEntry>,
+    ) -> Self {
+        let files = entries.into_iter().filter(|entry| entry.kind != FileKind::Other);
+        let paths: BTreeSet<_> = files.map(|entry| entry.path.lossy().into_owned()).collect();
+        let names = Names::read(&*app.sandboxes, &target.caller, &target.sandbox.id).await;
+        Self { names, metadata: metadata::get(app, target, user, paths).await }
+    }
+}
 
 /// A file, under the path that the client knows. A link has the type and the mode of what it leads to.
 pub(super) async fn to_json(
     app: &App,
     target: &Target,
-    entry: &FileEntry,
-    path: &str,
-    names: &Names,
+    (entry, path): (&FileEntry, &str),
+    details: &Details,
 ) -> Value {
+    let Details { names, metadata } = details;
     let followed = match entry.kind {
         FileKind::Link => {
             let real = entry.path.lossy();
@@ -43,6 +66,9 @@ pub(super) async fn to_json(
         if let Some(resolved) = resolved {
             body["symlinkTarget"] = resolved.lossy().into_owned().into();
         }
+    }
+    if let Some(metadata) = metadata.get(&*entry.path.lossy()) {
+        body["metadata"] = json!(metadata);
     }
     body
 }

@@ -22,8 +22,9 @@ use super::failure::{RpcCode, RpcError};
 use super::user::User;
 use crate::failure::Failure;
 use crate::inside::directories::create_as;
-use crate::inside::{Names, Target, stat};
+use crate::inside::{Target, stat};
 use crate::openapi::{Api, Security, post};
+use entry::Details;
 pub(super) use watch::Watchers;
 
 /// The routes.
@@ -69,10 +70,6 @@ pub(super) struct List {
     depth: u32,
 }
 
-async fn names(app: &App, target: &Target) -> Names {
-    Names::read(&*app.sandboxes, &target.caller, &target.sandbox.id).await
-}
-
 /// A failure about a path. Where a path leads through a file, there is nothing.
 pub(super) fn failure(Failure(problem): Failure, path: &str) -> RpcError {
     match problem.code {
@@ -84,11 +81,11 @@ pub(super) fn failure(Failure(problem): Failure, path: &str) -> RpcError {
 }
 
 /// A file in a response.
-async fn entry_at(app: &App, target: &Target, path: &str) -> Result<Value, RpcError> {
+async fn entry_at(app: &App, target: &Target, user: &User, path: &str) -> Result<Value, RpcError> {
     let found = stat(&app.sandboxes, target, path, false).await;
     let found = found.map_err(|error| failure(error, path))?;
-    let names = names(app, target).await;
-    Ok(entry::to_json(app, target, &found, path, &names).await)
+    let details = Details::read(app, target, user, [&found]).await;
+    Ok(entry::to_json(app, target, (&found, path), &details).await)
 }
 
 /// `Stat`.
@@ -99,7 +96,7 @@ async fn stat_entry(
     Unary(AtPath { path }): Unary<AtPath>,
 ) -> Result<Json<Value>, RpcError> {
     let path = user.path(&path);
-    Ok(Json(json!({ "entry": entry_at(&app, &target, &path).await? })))
+    Ok(Json(json!({ "entry": entry_at(&app, &target, &user, &path).await? })))
 }
 
 /// `MakeDir`.
@@ -120,7 +117,7 @@ async fn make(
         Err(failure) => return Err(failure.into()),
     }
     create_as(&app.sandboxes, &target, (user.uid, user.gid), &path, None).await?;
-    Ok(Json(json!({ "entry": entry_at(&app, &target, &path).await? })))
+    Ok(Json(json!({ "entry": entry_at(&app, &target, &user, &path).await? })))
 }
 
 fn is_file(path: &str) -> RpcError {
@@ -141,21 +138,23 @@ async fn rename(
     let sandbox_id = target.sandbox.id.clone();
     let request = MoveFile { sandbox_id, from: from.as_str().into(), to: to.as_str().into() };
     app.sandboxes.move_file(&target.caller, request).await?;
-    Ok(Json(json!({ "entry": entry_at(&app, &target, &to).await? })))
+    Ok(Json(json!({ "entry": entry_at(&app, &target, &user, &to).await? })))
 }
 
-/// Creates the directory of a path if it is missing; it belongs to the user.
+/// Creates the directory of a path if it is missing; it belongs to the user. Returns whether the user may
+/// create files in it.
 pub(super) async fn ensure_parent(
     app: &App,
     target: &Target,
     user: &User,
     path: &str,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let parent = path.rfind('/').map_or("/", |at| &path[..at.max(1)]);
     match stat(&app.sandboxes, target, parent, true).await {
-        Ok(_) => Ok(()),
+        Ok(found) => Ok(user.may_write(&found)),
         Err(Failure(problem)) if problem.code == Code::FileNotFound => {
-            create_as(&app.sandboxes, target, (user.uid, user.gid), parent, None).await
+            let owner = (user.uid, user.gid);
+            create_as(&app.sandboxes, target, owner, parent, None).await.map(|()| true)
         }
         Err(failure) => Err(failure),
     }
@@ -183,13 +182,13 @@ async fn list(
         depth: Some(depth.max(1)),
     };
     let listing = app.sandboxes.list_directory(&target.caller, request).await?;
-    let names = names(&app, &target).await;
+    let details = Details::read(&app, &target, &user, &listing.entries).await;
     let mut entries = Vec::new();
     for entry in &listing.entries {
         let path = entry.path.lossy();
         let inner = path.strip_prefix(&real).unwrap_or(&path).trim_start_matches('/');
         let shown = format!("{}/{inner}", asked.trim_end_matches('/'));
-        entries.push(entry::to_json(&app, &target, entry, &shown, &names).await);
+        entries.push(entry::to_json(&app, &target, (entry, &shown), &details).await);
     }
     Ok(Json(json!({ "entries": entries })))
 }

@@ -18,7 +18,8 @@ use stockade_core::Code;
 use tokio::sync::mpsc;
 
 use super::changes::{Kind, Listing, between};
-use super::{entry, failure, names};
+use super::entry::{self, Details};
+use super::failure;
 use crate::e2b::App;
 use crate::e2b::connect::{StreamBody, StreamError, Terms, Unary, respond};
 use crate::e2b::failure::{RpcCode, RpcError};
@@ -64,6 +65,7 @@ struct Watched {
     path: String,
     recursive: bool,
     include_entry: bool,
+    user: User,
     seen: Listing,
 }
 
@@ -122,7 +124,8 @@ impl Watched {
             return Err(RpcError::new(RpcCode::InvalidArgument, message));
         }
         let path = found.path.lossy().into_owned();
-        let mut watched = Self { path, recursive, include_entry, seen: Listing::new() };
+        let user = user.clone();
+        let mut watched = Self { path, recursive, include_entry, user, seen: Listing::new() };
         watched.seen = watched.list(app, target).await?.unwrap_or_default();
         Ok(watched)
     }
@@ -155,14 +158,20 @@ impl Watched {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let names = if self.include_entry { Some(names(app, target).await) } else { None };
+        let details = match self.include_entry {
+            true => {
+                let files = events.iter().filter_map(|(name, _)| self.seen.get(name));
+                Some(Details::read(app, target, &self.user, files).await)
+            }
+            false => None,
+        };
         let mut found = Vec::new();
         for (name, kind) in events {
             let mut event = json!({ "name": name, "type": kind.name() });
             let has_entry = matches!(kind, Kind::Create | Kind::Write | Kind::Chmod);
-            if let (Some(names), Some(file), true) = (&names, self.seen.get(&name), has_entry) {
+            if let (Some(details), Some(file), true) = (&details, self.seen.get(&name), has_entry) {
                 let path = file.path.lossy().into_owned();
-                event["entry"] = entry::to_json(app, target, file, &path, names).await;
+                event["entry"] = entry::to_json(app, target, (file, &path), details).await;
             }
             found.push(event);
         }

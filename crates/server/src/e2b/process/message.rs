@@ -210,7 +210,10 @@ pub(super) fn ended(end: &OutputEnd) -> Result<Value, RpcError> {
         }
         Ending::NotRun => {
             let reason = end.reason.clone().unwrap_or_else(|| "it did not start".to_owned());
-            return Err(RpcError::new(RpcCode::InvalidArgument, format!("error starting process: {reason}")));
+            return Err(RpcError::new(
+                RpcCode::InvalidArgument,
+                format!("error starting process: {reason}"),
+            ));
         }
         _ => {}
     }
@@ -272,7 +275,10 @@ mod tests {
         let failure = event(&end(Ending::Exited, Some(3), None));
         assert_eq!((&failure["exitCode"], &failure["error"]), (&json!(3), &json!("exit status 3")));
         let killed = event(&end(Ending::Killed, Some(137), None));
-        assert_eq!((&killed["exited"], &killed["error"]), (&json!(false), &json!("signal: killed")));
+        assert_eq!(
+            (&killed["exited"], &killed["error"]),
+            (&json!(false), &json!("signal: killed"))
+        );
         let code = |ending| ended(&end(ending, None, None)).unwrap_err().code;
         assert_eq!(code(Ending::TimedOut), RpcCode::DeadlineExceeded);
         assert_eq!(code(Ending::SandboxEnded), RpcCode::Unavailable);

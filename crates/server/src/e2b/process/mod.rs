@@ -15,14 +15,14 @@ use stockade_api::{KillCommand, SessionInput};
 use tokio::sync::mpsc;
 
 use super::App;
+use super::connect::whole_stream;
 use super::connect::{Envelope, Envelopes, StreamBody, StreamError, Terms, Unary, respond};
 use super::failure::{RpcCode, RpcError};
-use super::connect::whole_stream;
 use crate::inside::Target;
 use crate::openapi::{Api, Security, post};
 use message::{Input, Select, Selector, SendInput, Signal, keepalive, started};
-pub(super) use table::Processes;
 use table::Process;
+pub(super) use table::Processes;
 
 /// The routes.
 pub(super) fn routes() -> Api<App> {

@@ -36,9 +36,7 @@ pub(super) async fn start(
     let is_terminal = pty.is_some();
     let terminal = match pty.and_then(|pty| pty.size) {
         Some(size) => Some(size.terminal()?),
-        None if is_terminal => {
-            Some(stockade_api::Terminal { rows: 24, columns: 80 })
-        }
+        None if is_terminal => Some(stockade_api::Terminal { rows: 24, columns: 80 }),
         None => None,
     };
     let words = std::iter::once(config.cmd.clone()).chain(config.args.iter().cloned()).collect();
@@ -62,7 +60,9 @@ pub(super) async fn start(
     // The first message is always this one.
     let _ = sender.send(Ok(started(pid(&session.workflow_id)))).await;
     let description = Description { config, tag, is_terminal, takes_input };
-    app.processes.add(&target.sandbox, description, session, sender);
+    let (ports, of) = (app.ports.clone(), target.clone());
+    let closed = Box::pin(async move { ports.wait_until_closed(&of.caller, &of.sandbox).await });
+    app.processes.add(&target.sandbox, description, session, sender, closed);
     Ok(respond(terms, receiver, keepalive))
 }
 
@@ -107,10 +107,9 @@ async fn check_directory(app: &App, target: &Target, path: &str) -> Result<(), R
     };
     match stat(&app.sandboxes, target, path, true).await {
         Ok(entry) if entry.kind == FileKind::Directory => Ok(()),
-        Ok(_) => Err(RpcError::new(
-            RpcCode::InvalidArgument,
-            format!("cwd '{path}' is not a directory"),
-        )),
+        Ok(_) => {
+            Err(RpcError::new(RpcCode::InvalidArgument, format!("cwd '{path}' is not a directory")))
+        }
         Err(Failure(problem)) if problem.code == Code::FileNotFound => Err(absent()),
         Err(failure) => Err(failure.into()),
     }
@@ -129,8 +128,7 @@ mod tests {
         let short = words(&["/bin/bash", "-l", "-c", "echo"]);
         assert_eq!(command(short.clone()).unwrap(), CommandLine::Program(short));
         let script = format!("x='{}'; printf %s \"$x\" | wc -c", "é".repeat(150_000));
-        let CommandLine::Program(line) =
-            command(words(&["/bin/bash", "-c", &script])).unwrap()
+        let CommandLine::Program(line) = command(words(&["/bin/bash", "-c", &script])).unwrap()
         else {
             panic!("another form")
         };

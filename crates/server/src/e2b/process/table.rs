@@ -2,6 +2,7 @@
 //! without a client.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,11 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 /// How long input may wait for a process that does not read.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a sandbox may take to end after its processes.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Completes when the sandbox does not run any more.
+pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A message for a client of a process.
 pub(super) type Message = Result<Value, (RpcCode, Problem)>;
 pub(super) type Client = mpsc::Sender<Result<Value, RpcError>>;
@@ -75,6 +81,7 @@ impl Processes {
         description: Description,
         session: Session,
         client: Client,
+        closed: Closed,
     ) {
         let Session { workflow_id, events, input } = session;
         let Description { config, tag, is_terminal, takes_input } = description;
@@ -92,7 +99,7 @@ impl Processes {
         self.lock().insert(key.clone(), Arc::clone(&process));
         let table = self.clone();
         tokio::spawn(async move {
-            process.relay(events).await;
+            process.relay(events, closed).await;
             tokio::time::sleep(REMEMBERED).await;
             table.lock().remove(&key);
         });
@@ -188,8 +195,8 @@ impl Running {
     }
 
     /// Passes on what comes from the process until it has ended.
-    async fn relay(&self, mut events: stockade_api::Items<SessionEvent>) {
-        let end = loop {
+    async fn relay(&self, mut events: stockade_api::Items<SessionEvent>, closed: Closed) {
+        let end: Message = loop {
             let message = match events.next().await {
                 Some(Ok(SessionEvent::Stdout { data })) => {
                     output(if self.is_terminal { "pty" } else { "stdout" }, &data)
@@ -207,7 +214,8 @@ impl Running {
                     break Err((error.code, error.problem));
                 }
                 None => {
-                    let problem = Problem::new(Code::Unreachable, "the stream of the process ended");
+                    let problem =
+                        Problem::new(Code::Unreachable, "the stream of the process ended");
                     break Err((RpcCode::Unavailable, problem));
                 }
             };
@@ -220,6 +228,10 @@ impl Running {
                 self.lock().clients.retain(|client| !client.is_closed());
             }
         };
+        if matches!(end, Err((RpcCode::Unavailable, _))) {
+            // Then a client asks whether the sandbox still runs.
+            let _ = tokio::time::timeout(CLOSING_TIMEOUT, closed).await;
+        }
         let clients = {
             let mut state = self.lock();
             state.end = Some(end.clone());

@@ -13,9 +13,9 @@ use super::super::target::{PortState, Target};
 use super::files::path;
 use super::identity::{Right, check};
 use super::lines::{self, Lines};
+use crate::failure::{Failure, invalid};
 use crate::inside::range::{self, Part};
 use crate::inside::stat;
-use crate::failure::{Failure, invalid};
 
 /// `GET /files/download?path=…`, with the header `range` for bytes, or with `&offset=…&limit=…` for
 /// lines.

@@ -109,7 +109,8 @@ async fn send(to: &Sender, value: Value) -> Option<()> {
     to.send(Bytes::from(event(value))).await.ok()
 }
 
-fn event(mut value: Value) -> Vec<u8> {
+/// An event, with the time.
+pub(super) fn event(mut value: Value) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     value["timestamp"] = json!(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let mut text = value.to_string().into_bytes();

@@ -13,13 +13,13 @@ use stockade_api::{
 };
 use stockade_core::Time;
 
-use crate::inside::Names;
 use super::super::request::{JsonBody, Query};
 use super::super::target::{Identity, PortState, Target};
 use super::identity::{Right, check};
+use crate::failure::{Failure, invalid};
+use crate::inside::Names;
 use crate::inside::stat;
 use crate::inside::write;
-use crate::failure::{Failure, invalid};
 
 /// A file in a response.
 #[derive(Debug, Serialize)]
@@ -265,7 +265,9 @@ pub(super) async fn replace(
     let mut counts = serde_json::Map::new();
     for (name, Replacement { old, new }) in &request {
         let count =
-            match write::edit(&state.sandboxes, &target, name, (old.as_bytes(), new.as_bytes())).await? {
+            match write::edit(&state.sandboxes, &target, name, (old.as_bytes(), new.as_bytes()))
+                .await?
+            {
                 Some(count) => count,
                 None => {
                     let (old, new) = (old.as_str().into(), new.as_str().into());

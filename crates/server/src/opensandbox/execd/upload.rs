@@ -18,9 +18,9 @@ use super::super::request::parse;
 use super::super::target::{PortState, Target};
 use super::files::Permissions;
 use super::identity::{Right, check};
-use crate::inside::write::{self, NewFile};
 use crate::failure::{Failure, invalid};
 use crate::inside::Parts;
+use crate::inside::write::{self, NewFile};
 
 /// The largest metadata of a file, in bytes.
 const METADATA_BYTES: u64 = 64 << 10;
