@@ -309,7 +309,7 @@ fn the_page_for_users_is_true() {
         .map(|code| {
             let outcome = setup.run(&["-c", code]);
             outcome.succeeds();
-            outcome.stdout.clone()
+            outcome.stdout
         })
         .collect();
     assert_eq!(outputs, ["Hello\n", "21\n"]);

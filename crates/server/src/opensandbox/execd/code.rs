@@ -134,7 +134,13 @@ fn value(event: Event) -> Value {
         Event::Count { count } => json!({ "type": "execution_count", "execution_count": count }),
         Event::Stdout { text } => json!({ "type": "stdout", "text": text }),
         Event::Stderr { text } => json!({ "type": "stderr", "text": text }),
-        Event::Result { forms, .. } => json!({ "type": "result", "results": forms }),
+        Event::Result { mut forms, .. } => {
+            // The clients read the text from here.
+            if let Some(text) = forms.get("text/plain").cloned() {
+                forms.insert("text".to_owned(), text);
+            }
+            json!({ "type": "result", "results": forms })
+        }
         Event::Error { name, value, traceback } => {
             let lines: Vec<_> = traceback.lines().collect();
             json!({
