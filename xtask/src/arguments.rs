@@ -108,6 +108,8 @@ pub(crate) struct DistOptions {
 pub(crate) enum Bench {
     /// A sandbox from start to exit, beside its peers
     Start(BenchOptions),
+    /// A sandbox through the library of E2B
+    Clients(BenchOptions),
     /// A held sandbox, beside a process of the host
     Runtime(BenchOptions),
     /// A durable step, beside a commit on the same disk

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures what SPECIFICATION.md promises, beside comparable programs. All
 //! contenders take turns in one run, so that other load on the machine affects all of them equally.
 
+pub(crate) mod clients;
 mod contenders;
 pub(crate) mod programs;
 

@@ -55,6 +55,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
         },
         Command::Bench(bench) => match bench {
             Bench::Start(options) => bench::start(workspace, options),
+            Bench::Clients(options) => bench::clients::run(workspace, options),
             Bench::Runtime(options) => bench::programs::runtime(workspace, options),
             Bench::Durable(options) => bench::programs::durable(workspace, options),
             Bench::Server(options) => bench::programs::server(workspace, options),

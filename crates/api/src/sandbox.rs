@@ -247,6 +247,9 @@ pub enum ExpiryAction {
     Stop,
     /// It is terminated, and its files are removed.
     Terminate,
+    /// It is paused if it expires while it runs, and does not expire again until it is renewed. In the
+    /// other cases it is stopped.
+    Pause,
 }
 
 /// A user inside, with a name.

@@ -191,6 +191,7 @@ async fn prepare(
         snippets,
         auth: Arc::clone(&auth),
         hosts: listen.allowed_hosts(),
+        site: options.site.clone(),
         watch: watch.clone(),
         stop: stopped,
     });

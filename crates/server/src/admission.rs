@@ -104,13 +104,22 @@ pub(crate) async fn authenticate(
     request: Request,
     next: Next,
 ) -> Response {
+    authenticate_with(State((admission, failure)), request, next).await
+}
+
+/// The same, for a dialect whose refusals have another form.
+pub(crate) async fn authenticate_with(
+    State((admission, refuse)): State<(Admission, fn(Problem) -> Response)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let principal = match admission.principal(request.headers(), request.extensions()).await {
         Ok(principal) => principal,
-        Err(problem) => return Failure(problem).into_response(),
+        Err(problem) => return refuse(problem),
     };
     let serve = |principal: Principal, mut request: Request| {
         request.extensions_mut().insert(principal);
         next.run(request)
     };
-    admission.admit(principal, request, Terms::OWN, serve).await
+    admission.admit(principal, request, Terms { refuse, ..Terms::OWN }, serve).await
 }

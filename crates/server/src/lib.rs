@@ -3,15 +3,19 @@
 //! `stockade_api`.
 //!
 //! `auth` determines the owner of a connection or request. `local` is Stockade's own dialect, on a
-//! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, on the
-//! listener of `tcp`. `web` is for browsers: ports under host names of their own, logins, and the
+//! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, and `e2b` for
+//! those of E2B, on the listener of `tcp`; `inside` is what both need of a sandbox, and `code` runs
+//! code for both. `web` is for browsers: ports under host names of their own, logins, and the
 //! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of
 //! streams or HTTP. `served` combines what is served over TCP, and `admission` admits each request there.
 
 mod admission;
 pub mod auth;
+mod code;
 mod cookies;
+mod e2b;
 mod failure;
+mod inside;
 mod limits;
 pub mod local;
 pub mod mcp;

@@ -1,23 +1,24 @@
 //! Everything that the listener over TCP serves, and from the same routes the OpenAPI document: the dialect of
-//! OpenSandbox, that of Stockade's own clients, MCP, and the playground. `web` adds the host names of ports.
+//! OpenSandbox, that of E2B, that of Stockade's own clients, MCP, and the playground. `web` adds the host names of ports.
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::{Router, middleware};
 use serde_json::Value;
-use stockade_api::PortAccess;
 use stockade_api::wire::TCP_PREFIX;
+use stockade_api::{PortAccess, PortSite};
 use tokio::sync::watch;
 
 use crate::admission::Admission;
 use crate::auth::HttpAuth;
+use crate::code::Engine;
 use crate::failure::unknown;
 use crate::observe::{Watch, observe};
 use crate::openapi::{Api, document};
 use crate::tcp::{AllowedHosts, guard};
 use crate::web::playground;
-use crate::{local, mcp, opensandbox, web};
+use crate::{e2b, local, mcp, opensandbox, web};
 
 /// What the listener serves under the names of the server.
 pub struct Backend {
@@ -33,6 +34,8 @@ pub struct Backend {
     pub auth: Arc<HttpAuth>,
     /// The names of the server.
     pub hosts: AllowedHosts,
+    /// The host names of ports.
+    pub site: PortSite,
     /// Sees each request.
     pub watch: Watch,
     /// Becomes true when the server stops.
@@ -45,13 +48,19 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// Every path under the names of the server.
-pub fn routes(served: Backend) -> Router {
+/// Everything that is served from these operations.
+pub fn routes(served: Backend) -> web::Served {
     let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
-    let (routes, _) = api(Some(served)).into_parts();
-    routes
+    let code = Engine::default();
+    let app = served.e2b(code.clone());
+    let (routes, _) = api(Some((served.into_parts(code), app.clone()))).into_parts();
+    let by_header =
+        |router: Router| router.layer(middleware::from_fn_with_state(app.clone(), e2b::by_header));
+    let main = by_header(routes)
         .layer(middleware::from_fn_with_state(hosts, guard))
-        .layer(middleware::from_fn_with_state(watch, observe))
+        .layer(middleware::from_fn_with_state(watch, observe));
+    let (own, _) = e2b::api(Some(app.clone())).fallback(unknown).into_parts();
+    web::Served { main, e2b: by_header(own) }
 }
 
 /// The OpenAPI document of all routes.
@@ -61,13 +70,14 @@ pub fn openapi() -> Value {
 }
 
 /// All routes; without anything to serve only for the document.
-fn api(served: Option<Backend>) -> Api {
-    let parts = served.map(Backend::into_parts);
+fn api(served: Option<(Parts, e2b::App)>) -> Api {
+    let (parts, app) = served.unzip();
     let (main, own, tools, snippets) = match parts {
         Some((main, own, tools, snippets)) => (Some(main), Some(own), Some(tools), Some(snippets)),
         None => (None, None, None, None),
     };
     opensandbox::api(main)
+        .merge(e2b::api(app))
         .merge(mcp::api(tools))
         .merge(playground::api(snippets))
         .nest(TCP_PREFIX, local::api(own))
@@ -84,11 +94,24 @@ type Parts = (
 );
 
 impl Backend {
-    fn into_parts(self) -> Parts {
-        let Self { operations, ports, offer, snippets, auth, hosts: _, watch, stop } = self;
+    fn e2b(&self, code: Engine) -> e2b::App {
+        let (sandboxes, ports) = (&self.operations.sandboxes, &self.ports);
+        e2b::App::new(e2b::Backend {
+            sandboxes: Arc::clone(sandboxes),
+            ports: Arc::clone(ports),
+            auth: Arc::clone(&self.auth),
+            watch: self.watch.clone(),
+            site: self.site.clone(),
+            code,
+        })
+    }
+
+    fn into_parts(self, code: Engine) -> Parts {
+        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, stop } =
+            self;
         let admission = Admission::new(Arc::clone(&auth), watch.clone());
         let sandboxes = Arc::clone(&operations.sandboxes);
-        let main = opensandbox::Backend { sandboxes, ports, auth, watch };
+        let main = opensandbox::Backend { sandboxes, ports, auth, watch, code };
         let tools = mcp::Backend { offer, admission: admission.clone(), stop };
         (main, (operations, admission.clone()), tools, (snippets, admission))
     }
@@ -152,6 +175,10 @@ mod tests {
             "/mcp",
             "/api/sandbox",
             "/.stockade/open",
+            "/v2/sandboxes/{id}/connect",
+            "/process.Process/Start",
+            "/files",
+            "/execute",
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

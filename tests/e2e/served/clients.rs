@@ -119,6 +119,22 @@ fn an_older_opensandbox_for_python() {
 }
 
 #[test]
+fn opensandbox_code_interpreter() {
+    let test = "opensandbox_code_interpreter";
+    let Some(setup) = Setup::python(test, "opensandbox", "python") else { return };
+    let client = script("opensandbox_code_client.py");
+    let report = setup.report(&[&client, &setup.server.host(), &setup.key]);
+    assert_eq!(report["first"], json!([["out\n"], ["21"], 1]), "{report}");
+    assert_eq!(report["state"], json!(["20"]));
+    assert_eq!(report["error"], json!(["ZeroDivisionError", "division by zero"]));
+    assert_eq!(report["bash"], json!(["5 /\n"]), "{report}");
+    assert_eq!((&report["listed"], &report["found"]), (&json!([true]), &json!("bash")));
+    assert_eq!(report["deleted"], 0, "{report}");
+    assert_eq!(report["interrupted"], "KeyboardInterrupt", "{report}");
+    assert_eq!(report["after"], json!(["2"]), "{report}");
+}
+
+#[test]
 fn opensandbox_for_javascript() {
     let node = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .map(|directory| directory.join("node"))

@@ -48,11 +48,14 @@ fn node_modules(workspace: &Workspace, name: &str, locks: &Path) -> anyhow::Resu
 }
 
 /// The virtual environments, which need other versions of the same packages, and their lock files.
-const ENVIRONMENTS: [(&str, &str); 5] = [
+const ENVIRONMENTS: [(&str, &str); 8] = [
     ("python", "requirements.txt"),
+    ("e2b", "e2b.txt"),
+    ("e2b-old", "e2b-old.txt"),
     ("opensandbox", "opensandbox.txt"),
     ("opensandbox-old", "opensandbox-old.txt"),
     ("langchain", "langchain.txt"),
+    ("langchain-e2b", "langchain-e2b.txt"),
     ("schemathesis", "schemathesis.txt"),
 ];
 

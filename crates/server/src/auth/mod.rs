@@ -18,7 +18,7 @@ pub(crate) use lifetime::Lifetime;
 pub(crate) use link::is_link;
 pub use principal::{HttpAuth, Reach, TcpPeer};
 pub(crate) use principal::{KEY_HEADERS, Principal};
-pub(crate) use token::{TOKEN_HEADERS, invalid_token};
+pub(crate) use token::{E2B_TOKEN_HEADERS, Scope, TOKEN_HEADERS, invalid_token};
 
 /// The known properties of a connection.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +76,11 @@ impl SingleUser {
     /// Serves the user with that id, as that owner.
     pub const fn new(uid: u32, owner: OwnerId) -> Self {
         Self { uid, owner }
+    }
+
+    /// The owner as which the user is served.
+    pub(crate) const fn owner(&self) -> &OwnerId {
+        &self.owner
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
-use stockade_api::{Caller, KeyDirectory, Problem};
+use stockade_api::{Caller, KeyDirectory, ListKeys, Problem, Sandboxes};
 use stockade_core::{Code, Door};
 use tokio::sync::OnceCell;
 
@@ -128,6 +128,19 @@ impl HttpAuth {
             }
         };
         Ok(self.over(principal, peer))
+    }
+
+    /// Everyone who may use the server now: the owners of its keys, and its user as long as there are none.
+    pub(crate) async fn principals(
+        &self,
+        sandboxes: &dyn Sandboxes,
+    ) -> Result<Vec<Principal>, Problem> {
+        let user = Caller::new(self.user.owner().clone());
+        if !self.keys.has_keys().await? {
+            return Ok(vec![Principal { caller: user.over_network(), key: None }]);
+        }
+        let keys = sandboxes.keys(&user.with_admin(), ListKeys { all: false }).await?;
+        Ok(keys.keys.into_iter().map(from_key).collect())
     }
 
     /// The principal of the key with this id, if it may still be used.

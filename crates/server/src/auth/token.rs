@@ -1,4 +1,4 @@
-//! Access tokens: each is for one port of one sandbox, and is derived from the secret of the server.
+//! Access tokens: each is for one port of one sandbox, or for an interface of it, and is derived from the secret of the server.
 //! It names the API key for which it was made, so that it ends with the key.
 
 use stockade_api::{GetSandbox, Problem, Sandbox, Sandboxes};
@@ -10,30 +10,55 @@ use super::principal::{HttpAuth, Principal, TcpPeer};
 pub(crate) const TOKEN_HEADERS: [&str; 3] =
     ["x-execd-access-token", "opensandbox-egress-auth", "opensandbox-secure-access"];
 
+/// The headers of the same kind that clients of E2B send.
+pub(crate) const E2B_TOKEN_HEADERS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
+
 /// Stands for the user of the server, who has no key.
 pub(super) const LOCAL: &str = "local";
 
+/// What a token opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// One port.
+    Port(u16),
+    /// The interface for commands and files of E2B, but no program that listens on its port.
+    Envd,
+    /// Every port on which a program of the sandbox can listen, and the interface for code of E2B.
+    EveryPort,
+}
+
+impl Scope {
+    /// Different for different scopes.
+    fn name(self) -> Vec<u8> {
+        match self {
+            Self::Port(port) => port.to_be_bytes().to_vec(),
+            Self::Envd => b"e2b envd".to_vec(),
+            Self::EveryPort => b"e2b ports".to_vec(),
+        }
+    }
+}
+
 impl HttpAuth {
-    /// The access token of a principal for a port of its sandbox.
-    pub(crate) fn token(&self, principal: &Principal, sandbox: &Sandbox, port: u16) -> String {
+    /// The access token of a principal for its sandbox.
+    pub(crate) fn token(&self, principal: &Principal, sandbox: &Sandbox, scope: Scope) -> String {
         let key = principal.key.as_deref().unwrap_or(LOCAL);
-        format!("{key}.{}", self.code(key, sandbox, port).to_hex())
+        format!("{key}.{}", self.code(key, sandbox, scope).to_hex())
     }
 
-    /// The principal and the sandbox of an access token, if it is for that port of that sandbox. The
+    /// The principal and the sandbox of an access token, if it opens that of that sandbox. The
     /// response for a sandbox of another owner and for one that does not exist is the same.
     pub(crate) async fn check_token(
         &self,
         sandboxes: &dyn Sandboxes,
         peer: &TcpPeer,
         token: &str,
-        (id, port): (&SandboxId, u16),
+        (id, scope): (&SandboxId, Scope),
     ) -> Result<(Principal, Sandbox), Problem> {
         let (key, code) = token.split_once('.').ok_or_else(invalid_token)?;
         let (principal, sandbox) = self.find_target(sandboxes, peer, key, id).await?;
         let sent = blake3::Hash::from_hex(code).map_err(|_| invalid_token())?;
         // Hashes are compared in constant time.
-        if sent != self.code(key, &sandbox, port) {
+        if sent != self.code(key, &sandbox, scope) {
             return Err(invalid_token());
         }
         refuse_terminated(&sandbox)?;
@@ -65,16 +90,17 @@ impl HttpAuth {
         Ok((principal, sandbox))
     }
 
-    fn code(&self, key: &str, sandbox: &Sandbox, port: u16) -> blake3::Hash {
+    fn code(&self, key: &str, sandbox: &Sandbox, scope: Scope) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.token_secret);
         // A later sandbox may have the same id.
         let created_at = sandbox.created_at.as_ms().to_be_bytes();
+        let scope = scope.name();
         let fields: [&[u8]; 5] = [
             key.as_bytes(),
             sandbox.owner_id.as_str().as_bytes(),
             sandbox.id.as_str().as_bytes(),
             &created_at,
-            &port.to_be_bytes(),
+            &scope,
         ];
         for field in fields {
             hasher.update(&(field.len() as u64).to_be_bytes()).update(field);

@@ -21,7 +21,7 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
         "info": {
             "title": "Stockade",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The routes of `stockade serve`: the dialect of OpenSandbox, that of Stockade's own clients below `/stockade`, MCP, and what browsers use.",
+            "description": "The routes of `stockade serve`: the dialects of OpenSandbox and of E2B, that of Stockade's own clients below `/stockade`, MCP, and what browsers use.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "http://127.0.0.1:8080" }],
@@ -34,6 +34,8 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
                 "X-EXECD-ACCESS-TOKEN": token("X-EXECD-ACCESS-TOKEN"),
                 "OPENSANDBOX-EGRESS-AUTH": token("OPENSANDBOX-EGRESS-AUTH"),
                 "OpenSandbox-Secure-Access": token("OpenSandbox-Secure-Access"),
+                "X-Access-Token": token("X-Access-Token"),
+                "E2B-Traffic-Access-Token": token("E2B-Traffic-Access-Token"),
                 "session": { "type": "apiKey", "in": "cookie", "name": "__Host-stockade-session" },
                 "code": { "type": "apiKey", "in": "query", "name": "code" },
             },

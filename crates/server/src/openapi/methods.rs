@@ -74,7 +74,7 @@ macro_rules! methods {
     };
 }
 
-functions!(get, post, patch, delete);
+functions!(get, post, put, patch, delete);
 methods!(get, post, put, patch, delete);
 
 /// A route with any method.

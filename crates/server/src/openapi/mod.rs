@@ -12,7 +12,7 @@ use axum::handler::Handler;
 use methods::Description;
 
 pub(crate) use document::document;
-pub(crate) use methods::{Methods, any, delete, get, patch, post, service};
+pub(crate) use methods::{Methods, any, delete, get, patch, post, put, service};
 
 /// What authenticates the requests to a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -206,7 +206,7 @@ fn is_about(rule: &network::Rule, target: &str) -> bool {
 }
 
 /// The host of a rule, as it was added.
-fn written(rule: &network::Rule) -> Result<AllowedHost, Failure> {
+pub(crate) fn written(rule: &network::Rule) -> Result<AllowedHost, Failure> {
     let target = rule.target.to_string();
     let text = match rule.ports.first() {
         Some(port) if target.contains(':') => format!("[{target}]:{port}"),

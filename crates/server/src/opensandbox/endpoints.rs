@@ -13,7 +13,7 @@ use super::App;
 use super::request::{Query, port_number, sandbox_id};
 use super::sandboxes::find;
 use super::target::{EGRESS_PORT, EGRESS_TOKEN, EXECD_PORT, EXECD_TOKEN, PORT_TOKEN};
-use crate::auth::Principal;
+use crate::auth::{Principal, Scope};
 use crate::failure::{Failure, invalid, unsupported};
 
 /// An endpoint.
@@ -65,7 +65,7 @@ pub(super) async fn get(
             headers: BTreeMap::new(),
         }));
     }
-    let token = app.auth.token(&principal, &sandbox, port);
+    let token = app.auth.token(&principal, &sandbox, Scope::Port(port));
     Ok(Json(Endpoint {
         endpoint: format!("{host}/v1/sandboxes/{id}/proxy/{port}"),
         headers: BTreeMap::from([(name, token)]),

@@ -17,7 +17,6 @@ mod execd;
 mod extensions;
 mod lifecycle;
 mod limits;
-mod names;
 mod policy;
 mod proxy;
 mod proxy_config;
@@ -43,13 +42,17 @@ use serde_json::{Value, json};
 use stockade_api::{PortAccess, Problem, Sandboxes};
 use stockade_core::Code;
 
+pub(crate) use egress::written;
+pub(crate) use execd::isolated::{ISOLATED_IN, end_sessions};
 use proxy::OwnPorts;
+pub(crate) use request::now;
 pub use status::Status;
 
 use target::{EGRESS_PORT, EXECD_PORT, PORT_TOKEN};
 
 use crate::admission::{Admission, authenticate};
 use crate::auth::{HttpAuth, Principal, TcpPeer};
+use crate::code::Engine;
 use crate::failure::{Failure, unknown, wrong_method};
 use crate::metrics::MEDIA_TYPE;
 use crate::observe::Watch;
@@ -74,12 +77,13 @@ pub(crate) struct Backend {
     pub(crate) ports: Arc<dyn PortAccess>,
     pub(crate) auth: Arc<HttpAuth>,
     pub(crate) watch: Watch,
+    pub(crate) code: Engine,
 }
 
 /// Every path of the dialect; without anything to serve only for the document.
 pub(crate) fn api(served: Option<Backend>) -> Api {
-    let app = served.map(|Backend { sandboxes, ports, auth, watch }| {
-        let own_ports = OwnPorts::new(&sandboxes);
+    let app = served.map(|Backend { sandboxes, ports, auth, watch, code }| {
+        let own_ports = OwnPorts::new(&sandboxes, &code);
         App { sandboxes, auth, ports, own_ports, watch }
     });
     let admission = app.as_ref().map(|app| Admission::new(app.auth.clone(), app.watch.clone()));

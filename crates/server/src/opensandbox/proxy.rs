@@ -22,7 +22,8 @@ use super::target::{
 use super::terminal_clients::Clients;
 use super::{App, REQUEST_BYTES, egress, execd};
 use crate::admission::{Terms, admit};
-use crate::auth::{Principal, TcpPeer, invalid_token, is_link};
+use crate::auth::{Principal, Scope, TcpPeer, invalid_token, is_link};
+use crate::code::Engine;
 use crate::failure::{Failure, invalid};
 use crate::relay::{Form, relay};
 use crate::renewal::renew;
@@ -35,13 +36,14 @@ pub(super) struct OwnPorts {
 }
 
 impl OwnPorts {
-    pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>) -> Self {
+    pub(super) fn new(sandboxes: &Arc<dyn Sandboxes>, code: &Engine) -> Self {
         let clients = Clients::default();
         let in_use = SnapshotsInUse::default();
         let state = || PortState {
             sandboxes: Arc::clone(sandboxes),
             clients: clients.clone(),
             in_use: in_use.clone(),
+            code: code.clone(),
         };
         Self {
             execd: limited(execd::routes(Some(&state())).into_parts().0).with_state(state()),
@@ -154,7 +156,7 @@ async fn open(
         // A token that is sent beside a link must be valid, too.
         if headers.contains_key(PORT_TOKEN) {
             let token = token_of(headers, PORT_TOKEN)?;
-            app.auth.check_token(sandboxes, peer, &token, (id, port)).await?;
+            app.auth.check_token(sandboxes, peer, &token, (id, Scope::Port(port))).await?;
         }
         return Ok(Opened { principal, sandbox, port });
     }
@@ -165,7 +167,8 @@ async fn open(
         _ => PORT_TOKEN,
     };
     let token = token_of(headers, name)?;
-    let (principal, sandbox) = app.auth.check_token(sandboxes, peer, &token, (id, port)).await?;
+    let (principal, sandbox) =
+        app.auth.check_token(sandboxes, peer, &token, (id, Scope::Port(port))).await?;
     Ok(Opened { principal, sandbox, port })
 }
 

@@ -66,7 +66,7 @@ pub(super) fn sandbox_id(text: &str) -> Result<SandboxId, Failure> {
 }
 
 /// The current time.
-pub(super) fn now() -> Time {
+pub(crate) fn now() -> Time {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_ms(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }

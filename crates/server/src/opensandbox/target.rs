@@ -1,14 +1,13 @@
-//! The ports of a sandbox that the server itself serves, the headers with their access tokens, and the
-//! sandbox of a request to a port.
+//! The ports of a sandbox that the server itself serves, and the headers with their access tokens.
 
 use std::sync::Arc;
 
-use stockade_api::{Caller, Problem, Sandbox, Sandboxes};
-use stockade_core::Code;
+use stockade_api::Sandboxes;
 
 use super::snapshots_in_use::SnapshotsInUse;
 use super::terminal_clients::Clients;
-use crate::failure::Failure;
+use crate::code::Engine;
+pub(super) use crate::inside::{Identity, Target};
 
 /// The port of the interface for commands and files.
 pub(super) const EXECD_PORT: u16 = 44772;
@@ -30,40 +29,7 @@ pub(super) struct PortState {
     pub(super) sandboxes: Arc<dyn Sandboxes>,
     /// The clients of terminals.
     pub(super) clients: Clients,
+    pub(super) code: Engine,
     /// The snapshots from which sessions are being created.
     pub(super) in_use: SnapshotsInUse,
-}
-
-/// The sandbox of a request to a port, and on whose behalf it is executed.
-#[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) caller: Caller,
-    pub(super) sandbox: Arc<Sandbox>,
-    /// Whose rights a request for files has; every right when absent.
-    pub(super) identity: Option<Identity>,
-}
-
-impl Target {
-    /// Refuses a change of the owner that the identity of a request may not make.
-    pub(super) fn refuse_other_owner(
-        &self,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    ) -> Result<(), Failure> {
-        let Some(identity) = self.identity else { return Ok(()) };
-        let is_other = uid.is_some_and(|uid| uid != identity.uid)
-            || gid.is_some_and(|gid| gid != identity.gid);
-        if !is_other {
-            return Ok(());
-        }
-        let message = format!("the user {} may not give a file to another owner", identity.uid);
-        Err(Problem::new(Code::AccessDenied, message).into())
-    }
-}
-
-/// A user inside the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
 }

@@ -5,18 +5,12 @@ use stockade_api::Problem;
 use stockade_core::Code;
 
 use super::App;
-use super::target::{EXECD_TOKEN, PortState};
 use crate::failure::{Failure, unsupported};
 use crate::openapi::{Api, Security, any};
 
 /// The unavailable paths of the lifecycle interface.
 pub(super) fn lifecycle() -> Api<App> {
     paths(Security::Key, &["/pools", "/pools/{name}", "/templates", "/templates/{id}"])
-}
-
-/// The unavailable paths of the interface for commands and files.
-pub(super) fn execd() -> Api<PortState> {
-    paths(Security::Token(EXECD_TOKEN), &["/code", "/code/{*path}"])
 }
 
 fn paths<S: Clone + Send + Sync + 'static>(security: Security, paths: &[&str]) -> Api<S> {

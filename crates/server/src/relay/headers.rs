@@ -5,7 +5,7 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::Url;
 
-use crate::auth::{KEY_HEADERS, TOKEN_HEADERS};
+use crate::auth::{E2B_TOKEN_HEADERS, KEY_HEADERS, TOKEN_HEADERS};
 use crate::cookies;
 use crate::failure::{Failure, invalid};
 
@@ -92,10 +92,12 @@ pub(super) fn inner_headers(
     remove_hop_by_hop(headers);
     remove_all(headers, &REQUEST_ONLY_OUTSIDE);
     remove_all(headers, &KEY_HEADERS);
-    for name in TOKEN_HEADERS {
-        headers.remove(name);
-    }
-    remove_with_prefix(headers, &["x-forwarded-", "open-sandbox-", "opensandbox-", "x-real-ip"]);
+    remove_all(headers, &TOKEN_HEADERS);
+    remove_all(headers, &E2B_TOKEN_HEADERS);
+    remove_with_prefix(
+        headers,
+        &["x-forwarded-", "open-sandbox-", "opensandbox-", "e2b-sandbox-", "x-real-ip"],
+    );
     let value = |text: &str| {
         HeaderValue::try_from(text).map_err(|_| invalid("the host of the request is invalid"))
     };

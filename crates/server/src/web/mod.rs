@@ -45,6 +45,15 @@ pub struct Options {
     pub login: Option<LoginOptions>,
 }
 
+/// What the listener serves beside this.
+#[derive(Debug)]
+pub struct Served {
+    /// Every path under the names of the server.
+    pub main: Router,
+    /// The ports of sandboxes that the server itself has for clients of E2B.
+    pub e2b: Router,
+}
+
 /// The shared state.
 #[derive(Debug, Clone)]
 pub(super) struct Web(Arc<Shared>);
@@ -60,6 +69,8 @@ pub(super) struct Shared {
     watch: Watch,
     /// What is served under the names of the server itself.
     main: Router,
+    /// What is served on the ports that clients of E2B use.
+    e2b: Router,
 }
 
 impl std::ops::Deref for Web {
@@ -76,7 +87,7 @@ impl std::ops::Deref for Web {
 /// # Errors
 /// [`Code::InvalidInput`] if the options of logins are invalid.
 pub fn routes(
-    main: Router,
+    served: Served,
     options: Options,
     sandboxes: Arc<dyn Sandboxes>,
     ports: Arc<dyn PortAccess>,
@@ -85,7 +96,8 @@ pub fn routes(
 ) -> Result<Router, Problem> {
     let Options { site, public_origin, login } = options;
     let logins = login.map(|login| Logins::new(login, &public_origin)).transpose()?;
-    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main };
+    let Served { main, e2b } = served;
+    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main, e2b };
     Ok(Router::new().fallback(dispatch).with_state(Web(Arc::new(shared))))
 }
 

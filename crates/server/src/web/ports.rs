@@ -12,14 +12,16 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use stockade_api::{CALLBACK_PATH, OPEN_PATH, Origin, PortGrant, PortName, Problem};
-use stockade_core::{Code, Door};
+use stockade_core::{Code, Door, SandboxId};
+use tower::ServiceExt as _;
 
 use super::Web;
 use super::login::{AUTHORIZE, challenge_of, random};
 use super::reply::{Parameters, redirect, refusal};
 use crate::admission::{Terms, admit};
-use crate::auth::{Principal, TOKEN_HEADERS, TcpPeer, invalid_token};
+use crate::auth::{Principal, Scope, TOKEN_HEADERS, TcpPeer, invalid_token};
 use crate::cookies;
+use crate::e2b;
 use crate::failure::Failure;
 use crate::relay::{Form, relay};
 use crate::renewal::renew;
@@ -38,6 +40,9 @@ pub(super) async fn serve(
     authority: String,
     request: Request,
 ) -> Response {
+    if let Some(port) = name.port.filter(|port| e2b::serves_port(*port)) {
+        return serve_own(web, name.sandbox_id, port, request).await;
+    }
     let (parts, body) = request.into_parts();
     let answered = match parts.uri.path() {
         OPEN_PATH | CALLBACK_PATH if parts.method != Method::GET => {
@@ -54,6 +59,15 @@ pub(super) async fn serve(
         }
     };
     answered.unwrap_or_else(|problem| refusal(&problem))
+}
+
+/// Serves a request to a port that the server itself has, for clients of E2B.
+async fn serve_own(web: &Web, id: SandboxId, port: u16, mut request: Request) -> Response {
+    request.extensions_mut().insert(e2b::Addressed { id, port });
+    match web.e2b.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
 }
 
 /// Exchanges the code of a link for a session.
@@ -166,9 +180,15 @@ async fn pass_on(
 /// The port that a request may use: by its token, or by its session.
 async fn grant(web: &Web, name: &PortName, request: &Parts) -> Result<Option<PortGrant>, Problem> {
     let headers = &request.headers;
+    // One that is wrong is refused, whatever else the request has.
     if TOKEN_HEADERS.iter().any(|name| headers.contains_key(*name)) {
-        // One that is wrong is refused, whatever else the request has.
-        return by_token(web, name, request).await.map(Some);
+        let [.., header] = TOKEN_HEADERS;
+        let port = name.port.ok_or_else(invalid_token)?;
+        return by_token(web, name, request, (header, Scope::Port(port))).await.map(Some);
+    }
+    if headers.contains_key(e2b::TRAFFIC_TOKEN) {
+        let place = (e2b::TRAFFIC_TOKEN, Scope::EveryPort);
+        return by_token(web, name, request, place).await.map(Some);
     }
     match cookies::own(headers, cookies::SESSION) {
         Some(token) => {
@@ -187,8 +207,13 @@ fn from_browser(mut grant: PortGrant, request: &Parts) -> PortGrant {
     grant
 }
 
-async fn by_token(web: &Web, name: &PortName, request: &Parts) -> Result<PortGrant, Problem> {
-    let [.., header] = TOKEN_HEADERS;
+/// The port of the access token in a header, which has that scope.
+async fn by_token(
+    web: &Web,
+    name: &PortName,
+    request: &Parts,
+    (header, scope): (&str, Scope),
+) -> Result<PortGrant, Problem> {
     let mut values = request.headers.get_all(header).iter();
     let token = values.next().and_then(|value| value.to_str().ok()).ok_or_else(invalid_token)?;
     let peer = request.extensions.get::<Arc<TcpPeer>>().ok_or_else(invalid_token)?;
@@ -196,7 +221,7 @@ async fn by_token(web: &Web, name: &PortName, request: &Parts) -> Result<PortGra
     if values.next().is_some() {
         return Err(invalid_token());
     }
-    let target = (&name.sandbox_id, port);
+    let target = (&name.sandbox_id, scope);
     let checked = web.auth.check_token(&*web.sandboxes, peer, token, target).await;
     let (principal, sandbox) = checked?;
     let port = web.ports.check_port(&sandbox, Some(port))?;

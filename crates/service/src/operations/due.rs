@@ -25,6 +25,8 @@ pub(crate) enum Verdict {
     Terminate(Reason),
     /// It is paused.
     PauseIdle,
+    /// It is paused, and does not expire any more.
+    PauseExpired,
 }
 
 impl SandboxRow {
@@ -45,8 +47,8 @@ impl SandboxRow {
             return None;
         }
         match self.on_expiry() {
-            ExpiryAction::Stop if self.request.keep => None,
-            ExpiryAction::Stop => {
+            ExpiryAction::Stop | ExpiryAction::Pause if self.request.keep => None,
+            ExpiryAction::Stop | ExpiryAction::Pause => {
                 self.remove_at.or_else(|| self.expires_at.map(|at| later(at, RETENTION)))
             }
             ExpiryAction::Terminate => self.remove_at.or(self.expires_at),
@@ -74,8 +76,13 @@ impl SandboxRow {
 pub(crate) fn ending(row: &SandboxRow, reason: Reason) -> Verdict {
     let has_run = matches!(row.state, State::Running | State::Paused);
     match row.on_expiry() {
-        ExpiryAction::Stop if has_run => Verdict::Stop(reason),
-        ExpiryAction::Stop | ExpiryAction::Terminate => Verdict::Terminate(reason),
+        ExpiryAction::Pause if row.state == State::Running && reason == Reason::Expired => {
+            Verdict::PauseExpired
+        }
+        ExpiryAction::Stop | ExpiryAction::Pause if has_run => Verdict::Stop(reason),
+        ExpiryAction::Stop | ExpiryAction::Pause | ExpiryAction::Terminate => {
+            Verdict::Terminate(reason)
+        }
     }
 }
 
@@ -215,6 +222,16 @@ mod tests {
         let with_files = |row: &mut SandboxRow| row.files = SnapshotId::new("s").ok();
         assert_eq!(row(State::Error, with_files).removal(), Some(1000 + DAY));
         assert_eq!(row(State::Running, |row| row.remove_at = Some(1)).removal(), None);
+    }
+
+    #[test]
+    fn a_running_sandbox_may_be_paused_when_it_expires() {
+        let pausing = |row: &mut SandboxRow| row.request.on_expiry = Some(ExpiryAction::Pause);
+        assert_eq!(due(&row(State::Running, pausing), 0), at(1000, Verdict::PauseExpired));
+        let stop = Verdict::Stop(Reason::Expired);
+        assert_eq!(due(&row(State::Paused, pausing), 0), at(1000, stop));
+        let lost = Reason::ProcessesLost;
+        assert_eq!(ending(&row(State::Running, pausing), lost), Verdict::Stop(lost));
     }
 
     #[test]

@@ -212,6 +212,7 @@ impl Watcher<'_> {
             Verdict::Stop(reason) => self.stop(row, reason).await,
             Verdict::Terminate(reason) => self.terminate(row, reason).await,
             Verdict::PauseIdle => self.pause(row).await,
+            Verdict::PauseExpired => self.pause_expired(row).await,
         }
     }
 
@@ -275,6 +276,28 @@ impl Watcher<'_> {
         let operation = format!("{}:{}", row.watcher_id(), row.generation);
         let payload = Payload::SandboxPaused(EndReason::because(Reason::Idle));
         let audited = audit::by_server(&row, "pause", Reason::Idle);
+        self.record(vec![change, events::statement(&operation, &row, payload), audited]).await
+    }
+
+    /// Pauses the sandbox that expires; from then on it does not expire.
+    async fn pause_expired(&self, mut row: SandboxRow) -> Result<(), Problem> {
+        let runtime = self.inner.runtime(&row.runtime)?;
+        // The runtime would end it.
+        let kept = self.inner.with_deadline(runtime.renew(self.id, None));
+        let kept = self.inner.terminations.run_unless_terminated(self.id, kept).await?;
+        kept.map_err(|error| runtime_problem(&error))?;
+        let paused = self.inner.with_deadline(runtime.pause(self.id));
+        let paused = self.inner.terminations.run_unless_terminated(self.id, paused).await?;
+        if paused.is_err() {
+            // It must not run on.
+            return self.stop(row, Reason::Expired).await;
+        }
+        row.expires_at = None;
+        let change = row.change(State::Paused, None);
+        // Each pause is a separate event: the generation distinguishes them.
+        let operation = format!("{}:{}", row.watcher_id(), row.generation);
+        let payload = Payload::SandboxPaused(EndReason::because(Reason::Expired));
+        let audited = audit::by_server(&row, "pause", Reason::Expired);
         self.record(vec![change, events::statement(&operation, &row, payload), audited]).await
     }
 

@@ -225,15 +225,6 @@ impl Runtime for GatedRuntime {
         self.gated_call("trust", self.fake.trust(id, certificates)).await
     }
 
-    async fn pack(
-        &self,
-        id: &SandboxId,
-        from: &SandboxPath,
-        mark: Option<Vec<u8>>,
-    ) -> Result<PackedTree> {
-        self.gated_call("pack", self.fake.pack(id, from, mark)).await
-    }
-
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
         self.gated_call("stat", self.fake.stat(id, path)).await
     }

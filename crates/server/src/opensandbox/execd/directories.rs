@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
 use stockade_api::{FileKind, ListDirectory, MakeDirectory, RemoveFile, SetPermissions};
-use stockade_core::Code;
 
 use super::super::request::{JsonBody, Query};
 use super::super::target::{Identity, PortState, Target};
 use super::files::{FileBody, Permissions, is_visible, names, path};
 use super::identity::{Right, check};
-use super::stat::stat;
 use crate::failure::{Failure, invalid};
+use crate::inside::directories::create_as;
+use crate::inside::stat;
 
 /// `POST /directories`.
 pub(super) async fn create(
@@ -25,7 +25,7 @@ pub(super) async fn create(
         check(&state, &target, Right::Write, name).await?;
         target.refuse_other_owner(uid, gid)?;
         if let Some(Identity { uid, gid }) = target.identity {
-            create_as(&state, &target, (uid, gid), name, permissions.bits()?).await?;
+            create_as(&state.sandboxes, &target, (uid, gid), name, permissions.bits()?).await?;
             continue;
         }
         let (sandbox_id, mode) = (target.sandbox.id.clone(), permissions.bits()?);
@@ -48,7 +48,7 @@ pub(super) async fn remove(
 ) -> Result<(), Failure> {
     let query = Query::parse(query.as_deref(), &["path"])?;
     for name in query.all("path") {
-        if stat(&state, &target, name, false).await?.kind != FileKind::Directory {
+        if stat(&state.sandboxes, &target, name, false).await?.kind != FileKind::Directory {
             return Err(invalid(format!("{name} is not a directory")));
         }
         check(&state, &target, Right::Entry, name).await?;
@@ -66,7 +66,7 @@ pub(super) async fn list(
 ) -> Result<Json<Vec<FileBody>>, Failure> {
     let query = Query::parse(query.as_deref(), &["path", "depth"])?;
     let name = query.required("path")?;
-    if stat(&state, &target, name, false).await?.kind != FileKind::Directory {
+    if stat(&state.sandboxes, &target, name, false).await?.kind != FileKind::Directory {
         return Err(invalid(format!("{name} is not a directory")));
     }
     check(&state, &target, Right::List, name).await?;
@@ -82,33 +82,4 @@ pub(super) async fn list(
     let all = &listing.entries;
     let visible = all.iter().filter(|entry| is_visible(&target, all, &entry.path.0));
     Ok(Json(visible.map(|entry| FileBody::new(entry, &names)).collect()))
-}
-
-/// Creates a directory, with missing ones above it, for a user.
-async fn create_as(
-    state: &PortState,
-    target: &Target,
-    (uid, gid): (u32, u32),
-    name: &str,
-    mode: Option<u32>,
-) -> Result<(), Failure> {
-    let sandbox_id = || target.sandbox.id.clone();
-    let mut missing = Vec::new();
-    for directory in std::path::Path::new(name).ancestors().filter_map(std::path::Path::to_str) {
-        match stat(state, target, directory, true).await {
-            Ok(_) => break,
-            Err(Failure(problem)) if problem.code == Code::FileNotFound => missing.push(directory),
-            Err(failure) => return Err(failure),
-        }
-    }
-    let make = MakeDirectory { sandbox_id: sandbox_id(), path: path(name), mode };
-    state.sandboxes.make_directory(&target.caller, make).await?;
-    for directory in missing {
-        let (uid, gid) = (Some(uid), Some(gid));
-        let path = path(directory);
-        let mode = mode.filter(|_| directory == name);
-        let set = SetPermissions { sandbox_id: sandbox_id(), path, mode, uid, gid };
-        state.sandboxes.set_permissions(&target.caller, set).await?;
-    }
-    Ok(())
 }

@@ -2,18 +2,17 @@
 //! first event has the id of the command; each line of output is an event; the last event is the
 //! command's end.
 
-use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use hyper::body::Frame;
 use serde_json::{Value, json};
 use stockade_api::{Ending, KillCommand, OutputEnd, Problem, Session, SessionEvent};
 use tokio::sync::mpsc;
 
 use super::super::target::{PortState, Target};
+use crate::inside::Channel;
 
 /// How many events may wait for a slow client; then the command waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -50,21 +49,6 @@ pub(super) fn event_stream(body: Body) -> Response {
 }
 
 type Sender = mpsc::Sender<Bytes>;
-
-/// The events of a channel as a body.
-pub(super) struct Channel(pub(super) mpsc::Receiver<Bytes>);
-
-impl hyper::body::Body for Channel {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.0.poll_recv(context).map(|part| part.map(|part| Ok(Frame::data(part))))
-    }
-}
 
 async fn relay(state: PortState, target: Target, session: Session, to: Sender) {
     let id = session.workflow_id.clone();
@@ -125,7 +109,8 @@ async fn send(to: &Sender, value: Value) -> Option<()> {
     to.send(Bytes::from(event(value))).await.ok()
 }
 
-fn event(mut value: Value) -> Vec<u8> {
+/// An event, with the time.
+pub(super) fn event(mut value: Value) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     value["timestamp"] = json!(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let mut text = value.to_string().into_bytes();

@@ -13,13 +13,13 @@ use stockade_api::{
 };
 use stockade_core::Time;
 
-use super::super::names::Names;
 use super::super::request::{JsonBody, Query};
 use super::super::target::{Identity, PortState, Target};
 use super::identity::{Right, check};
-use super::stat::stat;
-use super::write;
 use crate::failure::{Failure, invalid};
+use crate::inside::Names;
+use crate::inside::stat;
+use crate::inside::write;
 
 /// A file in a response.
 #[derive(Debug, Serialize)]
@@ -134,7 +134,7 @@ pub(super) async fn info(
     let names = names(&state, &target).await;
     let mut found = BTreeMap::new();
     for name in query.all("path") {
-        let entry = stat(&state, &target, name, false).await?;
+        let entry = stat(&state.sandboxes, &target, name, false).await?;
         check(&state, &target, Right::See, name).await?;
         found.insert(name.to_owned(), FileBody::new(&entry, &names));
     }
@@ -149,7 +149,7 @@ pub(super) async fn remove(
 ) -> Result<(), Failure> {
     let query = Query::parse(query.as_deref(), &["path"])?;
     for name in query.all("path") {
-        if stat(&state, &target, name, false).await?.kind == FileKind::Directory {
+        if stat(&state.sandboxes, &target, name, false).await?.kind == FileKind::Directory {
             return Err(invalid(format!("{name} is a directory")));
         }
         check(&state, &target, Right::Entry, name).await?;
@@ -265,7 +265,9 @@ pub(super) async fn replace(
     let mut counts = serde_json::Map::new();
     for (name, Replacement { old, new }) in &request {
         let count =
-            match write::edit(&state, &target, name, (old.as_bytes(), new.as_bytes())).await? {
+            match write::edit(&state.sandboxes, &target, name, (old.as_bytes(), new.as_bytes()))
+                .await?
+            {
                 Some(count) => count,
                 None => {
                     let (old, new) = (old.as_str().into(), new.as_str().into());

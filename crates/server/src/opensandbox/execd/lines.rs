@@ -11,8 +11,8 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::super::request::Query;
-use super::upload::Parts;
 use crate::failure::{Failure, invalid};
+use crate::inside::Parts;
 
 /// How many parts may wait for a slow client.
 const CHANNEL_CAPACITY: usize = 4;

@@ -4,8 +4,10 @@
 //! `command` runs commands, `events` is the stream of their output, `variables` the file with
 //! variables for later commands, `session` runs commands that share a shell's state; `files`,
 //! `content`, `lines`, `write` and `directories` are about files, `metrics` about resource usage. `pty`, `pty_socket` and `pty_output` are shells with a
-//! terminal; `isolated` are sessions that change a copy of the files; `identity` has the rights of one user.
+//! terminal; `code` runs code;
+//! `isolated` are sessions that change a copy of the files; `identity` has the rights of one user.
 
+mod code;
 mod command;
 mod content;
 mod directories;
@@ -20,10 +22,8 @@ mod pty_join;
 mod pty_output;
 mod pty_socket;
 mod session;
-mod stat;
 mod upload;
 mod variables;
-mod write;
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub(super) fn routes(state: Option<&PortState>) -> Api<PortState> {
         .merge(file_routes())
         .merge(isolated::routes(state))
         .merge(identity::routes(state))
-        .merge(unavailable::execd())
+        .merge(code::routes())
         .fallback(unavailable::unknown)
         .method_not_allowed_fallback(unavailable::unknown)
 }

@@ -18,8 +18,9 @@ use super::super::request::parse;
 use super::super::target::{PortState, Target};
 use super::files::Permissions;
 use super::identity::{Right, check};
-use super::write::{self, NewFile};
 use crate::failure::{Failure, invalid};
+use crate::inside::Parts;
+use crate::inside::write::{self, NewFile};
 
 /// The largest metadata of a file, in bytes.
 const METADATA_BYTES: u64 = 64 << 10;
@@ -94,7 +95,7 @@ async fn write(
     let file = NewFile { path: &name, mode: permissions.bits()?, uid, gid };
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let reader = FileContent(Box::pin(BodyReader::new(Parts(receiver))));
-    let writing = write::write(state, target, file, reader);
+    let writing = write::write(&state.sandboxes, target, file, reader);
     let (written, sent) = tokio::join!(writing, send(content, sender));
     // A content that was not complete is the cause of a failed write.
     sent?;
@@ -120,20 +121,5 @@ async fn send(mut content: Field<'_>, to: mpsc::Sender<Part>) -> Result<(), Fail
                 return Err(malformed(error));
             }
         }
-    }
-}
-
-/// The parts of a content as a body.
-pub(super) struct Parts(pub(super) mpsc::Receiver<Part>);
-
-impl hyper::body::Body for Parts {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Part>> {
-        self.0.poll_recv(context)
     }
 }

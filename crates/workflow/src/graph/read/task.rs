@@ -66,7 +66,7 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         after.dedup();
         // Its ports are its output, also if no table is named.
         if output.is_none() && !has_output {
-            output = Some(Output { table: id.clone(), schema: None });
+            output = Some(Output { table: id.clone(), schema: None, parse: None });
         }
     }
     let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();

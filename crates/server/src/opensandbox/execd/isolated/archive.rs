@@ -17,10 +17,10 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 
 use super::super::super::target::{PortState, Target};
-use super::super::upload::Parts;
 use super::changes::{Baseline, Changes, Entry, list};
 use super::session;
 use crate::failure::Failure;
+use crate::inside::Parts;
 
 /// How many parts may wait for a slow client.
 const CHANNEL_CAPACITY: usize = 4;

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::openapi::{Api, Security, get, post};
 
 /// The metadata of the sandbox of a session: in which sandbox it is.
-pub(in super::super) const ISOLATED_IN: &str = "opensandbox.io/isolated-in";
+pub(crate) const ISOLATED_IN: &str = "opensandbox.io/isolated-in";
 
 /// The paths of the interface, with those for the files of a session.
 pub(super) fn routes(state: Option<&PortState>) -> Api<PortState> {
@@ -103,7 +103,7 @@ pub(in super::super) async fn sessions(
 }
 
 /// Ends the sessions of a sandbox.
-pub(in super::super) async fn end_sessions(
+pub(crate) async fn end_sessions(
     sandboxes: &dyn Sandboxes,
     caller: &Caller,
     outer: &SandboxId,

@@ -1,13 +1,15 @@
 //! The properties of one file of a sandbox.
 
-use stockade_api::{FileEntry, StatFile};
+use std::sync::Arc;
 
-use super::super::target::{PortState, Target};
+use stockade_api::{FileEntry, Sandboxes, StatFile};
+
+use super::Target;
 use crate::failure::Failure;
 
 /// The properties of a file.
-pub(super) async fn stat(
-    state: &PortState,
+pub(crate) async fn stat(
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     name: &str,
     follow: bool,
@@ -17,5 +19,5 @@ pub(super) async fn stat(
         path: name.as_bytes().to_vec().into(),
         follow,
     };
-    Ok(state.sandboxes.stat_file(&target.caller, request).await?)
+    Ok(sandboxes.stat_file(&target.caller, request).await?)
 }

@@ -3,15 +3,16 @@
 //! then a change of the owner, which needs none.
 
 use std::io::Cursor;
+use std::sync::Arc;
 
 use stockade_api::{
-    Bytes, FileContent, FileEntry, FileKind, MoveFile, ReadFile, RemoveFile, SetPermissions,
-    WriteFile,
+    Bytes, FileContent, FileEntry, FileKind, MoveFile, ReadFile, RemoveFile, Sandboxes,
+    SetPermissions, WriteFile,
 };
 use stockade_core::Code;
 use tokio::io::AsyncReadExt as _;
 
-use super::super::target::{PortState, Target};
+use super::Target;
 use super::stat::stat;
 use crate::failure::{Failure, invalid};
 
@@ -22,53 +23,53 @@ const EDITED_BYTES: u64 = 64 << 20;
 
 /// A file to write.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NewFile<'a> {
-    pub(super) path: &'a str,
-    pub(super) mode: Option<u32>,
-    pub(super) uid: Option<u32>,
-    pub(super) gid: Option<u32>,
+pub(crate) struct NewFile<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
 }
 
 /// Writes a file, completely or not at all. The owner of one that exists stays, unless the request names
 /// another one.
-pub(super) async fn write(
-    state: &PortState,
+pub(crate) async fn write(
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     file: NewFile<'_>,
     content: FileContent,
 ) -> Result<(), Failure> {
     if let Some(identity) = target.identity {
         let (uid, gid) = (Some(identity.uid), Some(identity.gid));
-        return direct(state, target, NewFile { uid, gid, ..file }, content).await;
+        return direct(sandboxes, target, NewFile { uid, gid, ..file }, content).await;
     }
     let plain = NewFile { uid: None, gid: None, ..file };
     let names_owner = file.uid.is_some() || file.gid.is_some();
-    match existing(state, target, file.path).await? {
+    match existing(sandboxes, target, file.path).await? {
         None => {
-            direct(state, target, plain, content).await?;
-            if names_owner { set(state, target, file).await } else { Ok(()) }
+            direct(sandboxes, target, plain, content).await?;
+            if names_owner { set(sandboxes, target, file).await } else { Ok(()) }
         }
         Some(old) if old.kind == FileKind::File && (names_owner || is_foreign(target, &old)) => {
-            replace(state, target, file, &old, content).await
+            replace(sandboxes, target, file, &old, content).await
         }
         Some(old) => {
-            direct(state, target, plain, content).await?;
+            direct(sandboxes, target, plain, content).await?;
             let is_new_mode = file.mode.is_some_and(|mode| mode != old.mode & 0o7777);
             let changes = old.kind == FileKind::File && is_new_mode;
-            if changes { set(state, target, plain).await } else { Ok(()) }
+            if changes { set(sandboxes, target, plain).await } else { Ok(()) }
         }
     }
 }
 
 /// Replaces every occurrence of a text in a file of another user than the ordinary one; `None` for a file
 /// of that one.
-pub(super) async fn edit(
-    state: &PortState,
+pub(crate) async fn edit(
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     path: &str,
     (old, new): (&[u8], &[u8]),
 ) -> Result<Option<u64>, Failure> {
-    let Some(found) = existing(state, target, path).await? else { return Ok(None) };
+    let Some(found) = existing(sandboxes, target, path).await? else { return Ok(None) };
     if target.identity.is_some() || found.kind != FileKind::File || !is_foreign(target, &found) {
         return Ok(None);
     }
@@ -81,14 +82,14 @@ pub(super) async fn edit(
     let length = Some(EDITED_BYTES);
     let read = ReadFile { sandbox_id, path: path.into(), offset: 0, length };
     let mut text = Vec::new();
-    let mut content = state.sandboxes.read_file(&target.caller, read).await?;
+    let mut content = sandboxes.read_file(&target.caller, read).await?;
     let read = content.0.read_to_end(&mut text).await;
     read.map_err(|error| invalid(format!("{path} cannot be read: {error}")))?;
     let (text, count) = replaced(&text, old, new);
     if count > 0 {
         let file = NewFile { path, mode: None, uid: None, gid: None };
         let content = FileContent(Box::pin(Cursor::new(text)));
-        replace(state, target, file, &found, content).await?;
+        replace(sandboxes, target, file, &found, content).await?;
     }
     Ok(Some(count))
 }
@@ -98,11 +99,11 @@ fn is_foreign(target: &Target, entry: &FileEntry) -> bool {
 }
 
 async fn existing(
-    state: &PortState,
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     path: &str,
 ) -> Result<Option<FileEntry>, Failure> {
-    match stat(state, target, path, false).await {
+    match stat(sandboxes, target, path, false).await {
         Ok(entry) => Ok(Some(entry)),
         Err(Failure(problem)) if problem.code == Code::FileNotFound => Ok(None),
         Err(failure) => Err(failure),
@@ -110,31 +111,31 @@ async fn existing(
 }
 
 async fn direct(
-    state: &PortState,
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     NewFile { path, mode, uid, gid }: NewFile<'_>,
     content: FileContent,
 ) -> Result<(), Failure> {
     let sandbox_id = target.sandbox.id.clone();
     let write = WriteFile { sandbox_id, path: path.into(), mode, uid, gid };
-    state.sandboxes.write_file(&target.caller, write, content).await?;
+    sandboxes.write_file(&target.caller, write, content).await?;
     Ok(())
 }
 
 async fn set(
-    state: &PortState,
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     NewFile { path, mode, uid, gid }: NewFile<'_>,
 ) -> Result<(), Failure> {
     let sandbox_id = target.sandbox.id.clone();
     let set = SetPermissions { sandbox_id, path: path.into(), mode, uid, gid };
-    state.sandboxes.set_permissions(&target.caller, set).await?;
+    sandboxes.set_permissions(&target.caller, set).await?;
     Ok(())
 }
 
 /// Writes a file beside an existing one, gives it the owner, and puts it in its place.
 async fn replace(
-    state: &PortState,
+    sandboxes: &Arc<dyn Sandboxes>,
     target: &Target,
     file: NewFile<'_>,
     old: &FileEntry,
@@ -144,24 +145,24 @@ async fn replace(
     let empty = NewFile { path: &beside, mode: Some(0o600), uid: None, gid: None };
     let sandbox_id = || target.sandbox.id.clone();
     let made = async {
-        direct(state, target, empty, content).await?;
+        direct(sandboxes, target, empty, content).await?;
         let owned = NewFile {
             path: &beside,
             mode: file.mode.or(Some(old.mode & 0o7777)),
             uid: file.uid.or(Some(old.uid)),
             gid: file.gid.or(Some(old.gid)),
         };
-        set(state, target, owned).await?;
+        set(sandboxes, target, owned).await?;
         let (from, to) = (beside.as_str().into(), Bytes::from(file.path));
         let rename = MoveFile { sandbox_id: sandbox_id(), from, to };
-        state.sandboxes.move_file(&target.caller, rename).await?;
+        sandboxes.move_file(&target.caller, rename).await?;
         Ok(())
     };
     let made: Result<(), Failure> = made.await;
     if made.is_err() {
         let remove = RemoveFile { sandbox_id: sandbox_id(), path: beside.as_str().into() };
         // The response reports the first failure.
-        let _ = state.sandboxes.remove_file(&target.caller, remove).await;
+        let _ = sandboxes.remove_file(&target.caller, remove).await;
     }
     made
 }
@@ -169,7 +170,7 @@ async fn replace(
 /// A new name in the directory of a path.
 fn beside(path: &str) -> String {
     let directory = path.rfind('/').map_or("", |at| &path[..=at]);
-    format!("{directory}.opensandbox-{}", uuid::Uuid::now_v7().simple())
+    format!("{directory}.stockade-{}", uuid::Uuid::now_v7().simple())
 }
 
 /// A text with each occurrence of another one replaced, and their number.
@@ -198,8 +199,8 @@ mod tests {
 
     #[test]
     fn the_name_beside_is_in_the_same_directory() {
-        assert!(beside("/a/b").starts_with("/a/.opensandbox-"));
-        assert!(beside("/b").starts_with("/.opensandbox-"));
+        assert!(beside("/a/b").starts_with("/a/.stockade-"));
+        assert!(beside("/b").starts_with("/.stockade-"));
         assert!(!beside("/a/b").strip_prefix("/a/").unwrap().contains('/'));
     }
 }

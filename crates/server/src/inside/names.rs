@@ -11,14 +11,16 @@ const FILE_BYTES: u64 = 1 << 20;
 
 /// The names of users and groups.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     users: Vec<(String, u32)>,
     groups: Vec<(String, u32)>,
+    /// For each user its number, its group and its home.
+    accounts: Vec<(String, u32, u32, String)>,
 }
 
 impl Names {
     /// Reads the names of a sandbox. A file that cannot be read has none.
-    pub(super) async fn read(sandboxes: &dyn Sandboxes, caller: &Caller, id: &SandboxId) -> Self {
+    pub(crate) async fn read(sandboxes: &dyn Sandboxes, caller: &Caller, id: &SandboxId) -> Self {
         let read = async |path: &str| {
             let request = ReadFile {
                 sandbox_id: id.clone(),
@@ -30,30 +32,55 @@ impl Names {
             if let Ok(mut content) = sandboxes.read_file(caller, request).await {
                 let _ = content.0.read_to_end(&mut text).await;
             }
-            parse(&String::from_utf8_lossy(&text))
+            String::from_utf8_lossy(&text).into_owned()
         };
-        Self { users: read("/etc/passwd").await, groups: read("/etc/group").await }
+        let users = read("/etc/passwd").await;
+        let groups = parse(&read("/etc/group").await);
+        Self { users: parse(&users), groups, accounts: accounts(&users) }
+    }
+
+    /// The number, the group and the home of a user.
+    pub(crate) fn account(&self, name: &str) -> Option<(u32, u32, String)> {
+        let found = self.accounts.iter().find(|(known, ..)| known == name)?;
+        Some((found.1, found.2, found.3.clone()))
+    }
+
+    /// The same of the user with that number.
+    pub(crate) fn account_of(&self, uid: u32) -> Option<(u32, u32, String)> {
+        let found = self.accounts.iter().find(|(_, known, ..)| *known == uid)?;
+        Some((found.1, found.2, found.3.clone()))
     }
 
     /// The name of a user; its number if it has none.
-    pub(super) fn user(&self, uid: u32) -> String {
+    pub(crate) fn user(&self, uid: u32) -> String {
         name(&self.users, uid)
     }
 
     /// The name of a group; its number if it has none.
-    pub(super) fn group(&self, gid: u32) -> String {
+    pub(crate) fn group(&self, gid: u32) -> String {
         name(&self.groups, gid)
     }
 
     /// The number of a user.
-    pub(super) fn uid(&self, name: &str) -> Result<u32, Failure> {
+    pub(crate) fn uid(&self, name: &str) -> Result<u32, Failure> {
         number(&self.users, name, "user")
     }
 
     /// The number of a group.
-    pub(super) fn gid(&self, name: &str) -> Result<u32, Failure> {
+    pub(crate) fn gid(&self, name: &str) -> Result<u32, Failure> {
         number(&self.groups, name, "group")
     }
+}
+
+/// Lines of the form `NAME:PASSWORD:NUMBER:GROUP:COMMENT:HOME…`.
+fn accounts(text: &str) -> Vec<(String, u32, u32, String)> {
+    let account = |line: &str| {
+        let fields: Vec<_> = line.split(':').collect();
+        let [name, _, uid, gid, _, home, ..] = fields.as_slice() else { return None };
+        let home = if home.is_empty() { "/" } else { home };
+        Some(((*name).to_owned(), uid.parse().ok()?, gid.parse().ok()?, home.to_owned()))
+    };
+    text.lines().filter_map(account).collect()
 }
 
 /// Lines of the form `NAME:PASSWORD:NUMBER…`.

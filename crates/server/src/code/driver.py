@@ -1,0 +1,712 @@
+"""Runs code in contexts that keep their state, inside a sandbox, with its own interpreters.
+
+Reads requests from the standard input and writes events to the standard output, each as a line of JSON. Each
+context is a process of its own: one for Python is forked from this process, which has its imports done; the
+others are an interpreter that this process starts and reads.
+"""
+
+import ast
+import asyncio
+import base64
+import builtins
+import inspect
+import io
+import json
+import linecache
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+# The most bytes of one result in one form.
+RESULT_BYTES = 8 << 20
+# How long a context may take to react to an interruption, in seconds.
+GRACE = 5.0
+
+
+def send(channel, message):
+    channel.sendall(json.dumps(message).encode() + b"\n")
+
+
+# --- a context for Python -------------------------------------------------------------------------------------
+
+MIME = [
+    ("_repr_html_", "text/html"),
+    ("_repr_markdown_", "text/markdown"),
+    ("_repr_svg_", "image/svg+xml"),
+    ("_repr_png_", "image/png"),
+    ("_repr_jpeg_", "image/jpeg"),
+    ("_repr_pdf_", "application/pdf"),
+    ("_repr_latex_", "text/latex"),
+    ("_repr_json_", "application/json"),
+    ("_repr_javascript_", "application/javascript"),
+]
+
+
+def encoded(value):
+    return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
+
+
+def bundle(value):
+    """The forms of a value by their media type."""
+    forms = {}
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__}: {type(error).__name__} in its representation>"
+    if isinstance(value, str):
+        text = value
+    forms["text/plain"] = text
+    if inspect.isclass(value):
+        return forms
+    for name, kind in MIME:
+        method = getattr(value, name, None)
+        if not callable(method):
+            continue
+        try:
+            form = method()
+        except Exception:
+            continue
+        # Some methods return the form and its properties.
+        form = form[0] if isinstance(form, tuple) else form
+        if form is not None:
+            forms[kind] = encoded(form)
+    method = getattr(value, "_repr_mimebundle_", None)
+    if callable(method):
+        try:
+            found = method()
+            found = found[0] if isinstance(found, tuple) else found
+            forms.update({kind: encoded(form) for kind, form in (found or {}).items()})
+        except Exception:
+            pass
+    if isinstance(value, (list, dict)):
+        try:
+            forms["application/json"] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            pass
+    elif type(value).__name__ == "DataFrame" and hasattr(value, "to_dict"):
+        try:
+            forms["e2b/data"] = json.loads(json.dumps(value.to_dict(orient="list"), default=str))
+        except Exception:
+            pass
+    return {kind: form for kind, form in forms.items() if size(form) <= RESULT_BYTES}
+
+
+def size(form):
+    return len(form) if isinstance(form, str) else len(json.dumps(form))
+
+
+class Output(io.TextIOBase):
+    """A stream of a context whose texts become events at once."""
+
+    def __init__(self, context, name, number):
+        self.context, self.stream, self.number = context, name, number
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def writable(self):
+        return True
+
+    def isatty(self):
+        return False
+
+    def fileno(self):
+        return self.number
+
+    def write(self, text):
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if text:
+            self.context.text(self.stream, text)
+        return len(text)
+
+    def flush(self):
+        if "context" in self.__dict__:
+            self.context.flush_now()
+
+
+class Buffer(Output):
+    """The same for bytes."""
+
+    def write(self, data):
+        self.context.text(self.stream, bytes(data).decode("utf-8", "replace"))
+        return len(data)
+
+
+class Text(Output):
+    @property
+    def buffer(self):
+        return Buffer(self.context, self.stream, self.number)
+
+
+class PythonContext:
+    def __init__(self, channel):
+        self.channel = channel
+        self.lock = threading.RLock()
+        self.waiting = ("", "")
+        self.run = None
+        self.count = 0
+        self.names = {"__name__": "__main__", "__builtins__": builtins, "__doc__": None}
+        self.names["display"] = self.display
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+
+    def event(self, event):
+        with self.lock:
+            self.flush()
+            send(self.channel, {"run": self.run, **event})
+
+    def text(self, name, text):
+        """Output of the code: its last line waits until it is complete, or something else follows."""
+        with self.lock:
+            if self.waiting[0] != name:
+                self.flush()
+            self.waiting = (name, self.waiting[1] + text)
+            if text.endswith("\n") or len(self.waiting[1]) > 8192:
+                self.flush()
+
+    def flush(self):
+        name, text = self.waiting
+        self.waiting = ("", "")
+        if text:
+            send(self.channel, {"run": self.run, "type": name, "text": text})
+
+    def flush_now(self):
+        with self.lock:
+            self.flush()
+
+    def display(self, *values, **_):
+        for value in values:
+            self.event({"type": "result", "main": False, "forms": bundle(value)})
+
+    def serve(self):
+        os.environ.setdefault("MPLBACKEND", "Agg")
+        self.pipes()
+        sys.stdout, sys.stderr = Text(self, "stdout", 1), Text(self, "stderr", 2)
+        sys.stdin = open(os.devnull)
+        main = type(sys)("__main__")
+        main.__dict__.update(self.names)
+        self.names = main.__dict__
+        sys.modules["__main__"] = main
+        lines = self.channel.makefile("rb")
+        # An interruption is only for code that runs.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for line in lines:
+            self.execute(json.loads(line))
+
+    def pipes(self):
+        """What programs write that the code starts becomes events, too."""
+        self.marks = []
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            reader, writer = os.pipe()
+            os.dup2(writer, number)
+            os.close(writer)
+            mark = os.urandom(16)
+            passed = threading.Event()
+            self.marks.append((number, mark, passed))
+            threading.Thread(target=self.read, args=(reader, name, mark, passed), daemon=True).start()
+
+    def read(self, reader, name, mark, passed):
+        pending = b""
+        while True:
+            data = os.read(reader, 65536)
+            if not data:
+                return
+            pending += data
+            while mark in pending:
+                before, pending = pending.split(mark, 1)
+                if before:
+                    self.event({"type": name, "text": before.decode("utf-8", "replace")})
+                passed.set()
+            # The end may be the beginning of the mark.
+            keep = next((n for n in range(min(len(mark) - 1, len(pending)), 0, -1)
+                         if pending.endswith(mark[:n])), 0)
+            text, pending = pending[:len(pending) - keep], pending[len(pending) - keep:]
+            if text:
+                self.event({"type": name, "text": text.decode("utf-8", "replace")})
+
+    def drain(self):
+        for number, mark, passed in self.marks:
+            passed.clear()
+            os.write(number, mark)
+        for _, _, passed in self.marks:
+            passed.wait(1.0)
+
+    def execute(self, request):
+        self.run = request["run"]
+        self.count += 1
+        self.event({"type": "count", "count": self.count})
+        before = dict(os.environ)
+        os.environ.update(request.get("env") or {})
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                self.evaluate(request["code"])
+            finally:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except BaseException as error:
+            self.failed(error)
+        for name in request.get("env") or {}:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                os.environ.pop(name, None)
+        try:
+            self.figures()
+        except Exception as error:
+            self.failed(error)
+        self.drain()
+        self.event({"type": "end"})
+
+    def failed(self, error):
+        name = type(error).__name__
+        trace = error.__traceback__
+        # The frames of this program are not those of the code.
+        own = PythonContext.failed.__code__.co_filename
+        while trace is not None and trace.tb_frame.f_code.co_filename == own:
+            trace = trace.tb_next
+        text = "".join(traceback.format_exception(type(error), error, trace))
+        self.event({"type": "error", "name": name, "value": str(error), "traceback": text})
+
+    def evaluate(self, code):
+        source = translated(code)
+        name = f"<cell {self.count}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        tree = ast.parse(source, name)
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not ends_silently(source):
+            last = ast.Expression(tree.body.pop().value)
+        if tree.body:
+            self.step(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        if last is not None:
+            value = self.step(compile(last, name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+            if value is not None:
+                self.names["_"] = value
+                if not is_figure_part(value):
+                    self.event({"type": "result", "main": True, "forms": bundle(value)})
+
+    def step(self, code):
+        value = eval(code, self.names)
+        if code.co_flags & inspect.CO_COROUTINE:
+            return self.loop.run_until_complete(value)
+        return value
+
+    def figures(self):
+        """The figures of matplotlib that the code has left open."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None:
+            return
+        for number in pyplot.get_fignums():
+            figure = pyplot.figure(number)
+            image = io.BytesIO()
+            figure.savefig(image, format="png", bbox_inches="tight")
+            forms = {"text/plain": repr(figure), "image/png": encoded(image.getvalue())}
+            try:
+                from e2b_charts import chart_figure_to_dict
+                forms["e2b/chart"] = chart_figure_to_dict(figure)
+            except Exception:
+                pass
+            self.event({"type": "result", "main": True, "forms": forms})
+        pyplot.close("all")
+
+
+def is_figure_part(value):
+    """Whether a value belongs to a figure that is shown anyway."""
+    items = value if isinstance(value, (list, tuple)) and value else [value]
+    modules = sys.modules.get("matplotlib.pyplot") and [type(item).__module__ or "" for item in items]
+    return bool(modules) and all(module.startswith("matplotlib") for module in modules)
+
+
+def ends_silently(source):
+    lines = [line for line in source.splitlines() if line.strip()]
+    return bool(lines) and lines[-1].split("#")[0].rstrip().endswith(";")
+
+
+def translated(code):
+    """The code, in which lines `!command` and `%pip …` are calls."""
+    if not any(line.lstrip().startswith(("!", "%")) for line in code.splitlines()):
+        return code
+    try:
+        ast.parse(code)
+        return code
+    except SyntaxError:
+        pass
+    lines = []
+    for line in code.splitlines():
+        text = line.lstrip()
+        indent = line[:len(line) - len(text)]
+        if text.startswith("!"):
+            lines.append(f"{indent}__import__('subprocess').run({text[1:]!r}, shell=True) and None")
+        elif text.startswith("%pip"):
+            command = f"{sys.executable} -m {text[1:]}"
+            lines.append(f"{indent}__import__('subprocess').run({command!r}, shell=True) and None")
+        elif text.startswith("%cd "):
+            lines.append(f"{indent}__import__('os').chdir({text[4:].strip()!r})")
+        elif text.startswith(("%matplotlib", "%load_ext", "%config")):
+            lines.append(f"{indent}pass")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+# --- contexts of other languages ------------------------------------------------------------------------------
+
+JAVASCRIPT = r"""
+const vm = require('node:vm'), util = require('node:util'), readline = require('node:readline')
+const fs = require('node:fs'), path = require('node:path'), { createRequire } = require('node:module')
+const out = (event) => fs.writeSync(3, JSON.stringify(event) + '\n')
+let run = null, count = 0
+const event = (value) => out({ run, ...value })
+for (const [name, stream] of [['stdout', process.stdout], ['stderr', process.stderr]]) {
+  stream.write = (text, encoding, done) => {
+    event({ type: name, text: typeof text === 'string' ? text : Buffer.from(text).toString() })
+    if (typeof encoding === 'function') encoding(); else if (done) done()
+    return true
+  }
+}
+const forms = (value) => {
+  const found = { 'text/plain': typeof value === 'string' ? value : util.inspect(value) }
+  if (value && typeof value === 'object') {
+    try { found['application/json'] = JSON.parse(JSON.stringify(value)) } catch {}
+  }
+  return found
+}
+globalThis.display = (value) => event({ type: 'result', main: false, forms: forms(value) })
+globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'))
+const evaluate = async (code) => {
+  const options = {
+    filename: `cell ${count}`,
+    importModuleDynamically: vm.constants && vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+  }
+  try {
+    return await vm.runInThisContext(code, options)
+  } catch (error) {
+    if (!(error instanceof SyntaxError) || !/\bawait\b|\bimport\b/.test(code)) throw error
+  }
+  // Declarations with `await` are kept as properties of the global object.
+  let text = code.replace(/^import\s+(\w+)\s+from\s+(['"].*?['"]);?/gm, 'globalThis.$1 = (await import($2)).default;')
+    .replace(/^import\s+\*\s+as\s+(\w+)\s+from\s+(['"].*?['"]);?/gm, 'globalThis.$1 = await import($2);')
+    .replace(/^import\s+(\{[^}]*\})\s+from\s+(['"].*?['"]);?/gm,
+      (_, names, from) => `const ${names.replace(/ as /g, ': ')} = await import(${from});`)
+    .replace(/^(?:const|let|var)\s+(\w+)\s*=/gm, 'globalThis.$1 =')
+    .replace(/^(?:const|let|var)\s+(\{[^}=]*\})\s*=\s*(.*?);?$/gm, (_, names, from) =>
+      `Object.assign(globalThis, (({${names.slice(1, -1)}}) => ({${names.slice(1, -1).replace(/\w+\s*:/g, '')}}))(${from}))`)
+  text = text.replace(/;[ \t]*(?=\S)/g, ';\n')
+  const lines = text.trimEnd().split('\n')
+  const last = lines.pop()
+  for (const body of [`${lines.join('\n')}\nreturn (${last.replace(/;\s*$/, '')}\n)`, text]) {
+    let script
+    try { script = vm.runInThisContext(`(async () => { ${body}\n})`, options) } catch (error) {
+      if (error instanceof SyntaxError && body !== text) continue
+      throw error
+    }
+    return await script()
+  }
+}
+process.on('uncaughtException', (error) => event({
+  type: 'error', name: error.name || 'Error', value: String(error.message), traceback: String(error.stack) }))
+process.on('SIGINT', () => {})
+readline.createInterface({ input: process.stdin }).on('line', async (line) => {
+  const request = JSON.parse(line)
+  run = request.run
+  event({ type: 'count', count: ++count })
+  const before = { ...process.env }
+  Object.assign(process.env, request.env || {})
+  try {
+    const { stripTypeScriptTypes } = require('node:module')
+    const isTyped = process.argv.includes('typescript')
+    const value = await evaluate(isTyped ? stripTypeScriptTypes(request.code) : request.code)
+    if (value !== undefined) event({ type: 'result', main: true, forms: forms(value) })
+  } catch (error) {
+    const known = error && error.name
+    event({ type: 'error', name: known ? error.name : 'Error', value: String(known ? error.message : error),
+      traceback: String(known ? error.stack : error) })
+  }
+  for (const name of Object.keys(request.env || {})) {
+    if (name in before) process.env[name] = before[name]; else delete process.env[name]
+  }
+  event({ type: 'end' })
+})
+"""
+
+
+class ProgramContext:
+    """An interpreter of its own, which speaks the same protocol on the descriptors 0 and 3."""
+
+    def __init__(self, command, cwd):
+        ours, theirs = socket.socketpair()
+        self.socket = ours
+
+        def prepare():
+            os.setsid()
+            os.dup2(theirs.fileno(), 3)
+
+        self.process = subprocess.Popen(
+            command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, preexec_fn=prepare, close_fds=False,
+        )
+        theirs.close()
+        self.pid = self.process.pid
+
+    def request(self, message):
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+
+def strips_types():
+    """Whether the interpreter can leave out the types of TypeScript."""
+    test = "process.exit(typeof require('node:module').stripTypeScriptTypes === 'function' ? 0 : 1)"
+    return subprocess.run(["node", "-e", test], stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+
+class BashContext:
+    """A shell. It reads each piece of code from a pipe, and keeps its variables and its directory."""
+
+    LOOP = r"""
+while IFS= read -r -d '' code <&0; do
+  eval "$code" </dev/null 3>&-
+  printf '%s\0' "$?" >&3
+done
+"""
+
+    def __init__(self, cwd):
+        ours, theirs = socket.socketpair()
+        self.socket = ours
+        ended_reader, ended_writer = os.pipe()
+
+        def prepare():
+            os.setsid()
+            os.dup2(ended_writer, 3)
+
+        self.process = subprocess.Popen(
+            ["bash", "--noprofile", "--norc", "-c", self.LOOP], cwd=cwd, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare, close_fds=False,
+        )
+        os.close(ended_writer)
+        self.pid, self.channel = self.process.pid, theirs
+        self.lock, self.run, self.count = threading.Lock(), None, 0
+        for name in ("stdout", "stderr"):
+            pipe = getattr(self.process, name).fileno()
+            threading.Thread(target=self.read, args=(pipe, name), daemon=True).start()
+        threading.Thread(target=self.ends, args=(ended_reader,), daemon=True).start()
+
+    def event(self, event):
+        with self.lock:
+            try:
+                send(self.channel, {"run": self.run, **event})
+            except OSError:
+                pass
+
+    def read(self, pipe, name):
+        while data := os.read(pipe, 65536):
+            self.event({"type": name, "text": data.decode("utf-8", "replace")})
+
+    def ends(self, reader):
+        pending = b""
+        while data := os.read(reader, 4096):
+            pending += data
+            while b"\0" in pending:
+                code, pending = pending.split(b"\0", 1)
+                # What was written before is read by the other threads.
+                time.sleep(0.02)
+                if code not in (b"0", b""):
+                    text = f"exit status {code.decode()}"
+                    self.event({"type": "error", "name": "ExitStatus", "value": code.decode(),
+                                "traceback": text})
+                self.event({"type": "end"})
+        self.channel.close()
+
+    def request(self, message):
+        self.run, self.count = message["run"], self.count + 1
+        self.event({"type": "count", "count": self.count})
+        code = message["code"].replace("\0", "")
+        names = message.get("env") or {}
+        if names:
+            quoted = " ".join(f"{name}='{value}'" for name, value in
+                              ((n, v.replace("'", "'\\''")) for n, v in names.items()))
+            kept = "; ".join(f"local -x {word}" for word in [quoted])
+            code = f"__stockade_cell() {{ {kept}\n{code}\n}}; __stockade_cell"
+        self.process.stdin.write(code.encode() + b"\0")
+        self.process.stdin.flush()
+
+
+# --- the process that has the contexts ------------------------------------------------------------------------
+
+
+class PythonProcess:
+    def __init__(self, cwd, closed):
+        ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                for descriptor in closed:
+                    descriptor.close()
+                ours.close()
+                os.chdir(cwd)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                PythonContext(theirs).serve()
+            finally:
+                os._exit(0)
+        theirs.close()
+        self.socket = ours
+
+    def request(self, message):
+        send(self.socket, message)
+
+
+class Driver:
+    def __init__(self):
+        # The code in contexts must not write events of its own.
+        self.out = os.fdopen(os.dup(1), "wb", buffering=0)
+        self.input = os.dup(0)
+        for number in (0, 1):
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)
+            os.close(null)
+        for descriptor in (self.out.fileno(), self.input):
+            os.set_inheritable(descriptor, False)
+        self.selector = selectors.DefaultSelector()
+        self.contexts, self.runs, self.pending = {}, {}, {}
+
+    def emit(self, message):
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(self.out.fileno(), data):]
+
+    def serve(self):
+        self.selector.register(self.input, selectors.EVENT_READ, None)
+        rest = b""
+        self.emit({"ready": True})
+        while True:
+            for key, _ in self.selector.select():
+                if key.data is None:
+                    data = os.read(self.input, 65536)
+                    if not data:
+                        return self.stop()
+                    rest += data
+                    *lines, rest = rest.split(b"\n")
+                    for line in lines:
+                        self.handle(json.loads(line))
+                else:
+                    self.receive(key.data)
+
+    def handle(self, request):
+        name, operation = request["id"], request["op"]
+        if operation == "create":
+            try:
+                self.create(name, request["language"], request["cwd"])
+            except Exception as error:
+                self.emit({"context": name, "failed": f"{type(error).__name__}: {error}"})
+            else:
+                self.emit({"context": name, "created": True})
+        elif operation == "run" and name in self.contexts:
+            self.runs.setdefault(name, []).append(request["run"])
+            try:
+                self.contexts[name].request(request)
+            except OSError:
+                self.lost(name)
+        elif operation == "run":
+            self.ended(request["run"], "the context has ended")
+        elif operation == "interrupt" and name in self.contexts:
+            self.interrupt(name)
+        elif operation == "delete":
+            self.remove(name)
+
+    def create(self, name, language, cwd):
+        if language == "python":
+            closed = [context.socket for context in self.contexts.values()] + [self.out]
+            context = PythonProcess(cwd, closed)
+        elif language == "bash":
+            if not shutil.which("bash"):
+                raise FileNotFoundError("the sandbox has no bash")
+            context = BashContext(cwd)
+        else:
+            if not shutil.which("node"):
+                raise FileNotFoundError("the sandbox has no node")
+            if language == "typescript" and not strips_types():
+                raise NotImplementedError("TypeScript needs node 22.13 or later in the sandbox")
+            context = ProgramContext(["node", "--no-warnings", "-e", JAVASCRIPT, language], cwd)
+        self.contexts[name] = context
+        self.pending[name] = b""
+        self.selector.register(context.socket, selectors.EVENT_READ, name)
+
+    def receive(self, name):
+        try:
+            data = self.contexts[name].socket.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            return self.lost(name)
+        *lines, self.pending[name] = (self.pending[name] + data).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            if event["type"] == "end" and event["run"] in self.runs.get(name, []):
+                self.runs[name].remove(event["run"])
+            self.emit({"context": name, **event})
+
+    def lost(self, name):
+        runs = self.runs.pop(name, [])
+        self.remove(name)
+        self.emit({"context": name, "lost": True})
+        for run in runs:
+            self.ended(run, "the process of the context has ended")
+
+    def ended(self, run, text):
+        self.emit({"run": run, "type": "error", "name": "ContextEnded", "value": text, "traceback": text})
+        self.emit({"run": run, "type": "end"})
+
+    def interrupt(self, name):
+        context = self.contexts[name]
+        if not self.runs.get(name):
+            return
+        try:
+            if isinstance(context, PythonProcess):
+                os.kill(context.pid, signal.SIGINT)
+            else:
+                # These cannot continue after an interruption.
+                os.killpg(context.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        run = self.runs[name][0]
+
+        def end():
+            if run in self.runs.get(name, []) and self.contexts.get(name) is context:
+                try:
+                    os.killpg(context.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+        timer = threading.Timer(GRACE, end)
+        timer.daemon = True
+        timer.start()
+
+    def remove(self, name):
+        context = self.contexts.pop(name, None)
+        if context is None:
+            return
+        self.selector.unregister(context.socket)
+        context.socket.close()
+        try:
+            os.killpg(context.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        try:
+            os.waitpid(context.pid, 0)
+        except ChildProcessError:
+            pass
+
+    def stop(self):
+        for name in list(self.contexts):
+            self.remove(name)
+
+
+if __name__ == "__main__":
+    Driver().serve()

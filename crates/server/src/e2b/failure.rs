@@ -1,0 +1,246 @@
+//! Failures in the forms of E2B: `{code, message}` with the HTTP status, and `{code, message}` with the
+//! code of the Connect protocol. Clients choose their exceptions by these.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use stockade_api::Problem;
+use stockade_core::Code;
+
+use crate::failure::{Failure, Reported};
+
+/// What clients look for in the message about a sandbox that does not run.
+const NOT_RUNNING: &str = "The sandbox was not found";
+/// Tells clients whether a request is worth another try.
+const RETRY: &str = "should-retry";
+
+/// A failure of a request with an HTTP status.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) Problem);
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(Failure(problem): Failure) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        refuse(self.0)
+    }
+}
+
+/// The HTTP status for a problem.
+fn status(code: Code) -> StatusCode {
+    match code {
+        Code::SandboxTerminated => StatusCode::NOT_FOUND,
+        // The clients repeat a request for an unavailable server.
+        Code::SecretMissing => StatusCode::BAD_REQUEST,
+        code => {
+            StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    }
+}
+
+/// The response to a refused request.
+pub(super) fn refuse(problem: Problem) -> Response {
+    respond(status(problem.code), problem)
+}
+
+pub(super) fn respond(status: StatusCode, problem: Problem) -> Response {
+    let body = json!({
+        "code": status.as_u16(),
+        "message": message(&problem),
+        "error_code": problem.code,
+        "remediation": problem.remediation,
+    });
+    let mut response = (status, Json(body)).into_response();
+    let headers = response.headers_mut();
+    headers
+        .insert(RETRY, HeaderValue::from_static(if problem.retryable { "true" } else { "false" }));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS && problem.retryable {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response.extensions_mut().insert(Reported(problem));
+    response
+}
+
+/// The clients show only the message, so that it contains the cause.
+pub(super) fn message(problem: &Problem) -> String {
+    match &problem.cause {
+        Some(cause) => format!("{}: {cause}", problem.message),
+        None => problem.message.clone(),
+    }
+}
+
+/// The response to every request to a sandbox that does not run.
+pub(super) fn not_running(id: &str) -> Response {
+    let problem = Problem::new(Code::Unreachable, NOT_RUNNING);
+    let body = json!({ "sandboxId": id, "message": NOT_RUNNING, "code": 502 });
+    let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
+    response.extensions_mut().insert(Reported(problem));
+    response
+}
+
+/// A code of the Connect protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RpcCode {
+    Canceled,
+    InvalidArgument,
+    DeadlineExceeded,
+    NotFound,
+    AlreadyExists,
+    PermissionDenied,
+    ResourceExhausted,
+    FailedPrecondition,
+    Unimplemented,
+    Internal,
+    Unavailable,
+    Unauthenticated,
+}
+
+impl RpcCode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Canceled => "canceled",
+            Self::InvalidArgument => "invalid_argument",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::PermissionDenied => "permission_denied",
+            Self::ResourceExhausted => "resource_exhausted",
+            Self::FailedPrecondition => "failed_precondition",
+            Self::Unimplemented => "unimplemented",
+            Self::Internal => "internal",
+            Self::Unavailable => "unavailable",
+            Self::Unauthenticated => "unauthenticated",
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        let number = match self {
+            Self::Canceled => 499,
+            Self::InvalidArgument | Self::FailedPrecondition => 400,
+            Self::DeadlineExceeded => 504,
+            Self::NotFound => 404,
+            Self::AlreadyExists => 409,
+            Self::PermissionDenied => 403,
+            Self::ResourceExhausted => 429,
+            Self::Unimplemented => 501,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+            Self::Unauthenticated => 401,
+        };
+        StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    const fn of(code: Code) -> Self {
+        match code {
+            Code::InvalidInput | Code::RuleInvalid | Code::PathInvalid => Self::InvalidArgument,
+            Code::Unauthenticated => Self::Unauthenticated,
+            Code::NotFound | Code::FileNotFound => Self::NotFound,
+            Code::AccessDenied | Code::Forbidden | Code::PathRefused => Self::PermissionDenied,
+            Code::TimedOut => Self::DeadlineExceeded,
+            Code::Cancelled => Self::Canceled,
+            Code::Conflict | Code::InvalidState | Code::Busy => Self::FailedPrecondition,
+            Code::RateLimited | Code::QuotaExceeded => Self::ResourceExhausted,
+            Code::Unsupported | Code::WallUnavailable | Code::LimitUnavailable => {
+                Self::Unimplemented
+            }
+            Code::SandboxTerminated | Code::Unreachable => Self::Unavailable,
+            _ => Self::Internal,
+        }
+    }
+}
+
+/// A failure of a call of the Connect protocol.
+#[derive(Debug)]
+pub(super) struct RpcError {
+    pub(super) code: RpcCode,
+    pub(super) problem: Problem,
+}
+
+impl RpcError {
+    /// A failure with another code than that of its problem.
+    pub(super) fn new(code: RpcCode, message: impl Into<String>) -> Self {
+        let of = match code {
+            RpcCode::NotFound => Code::NotFound,
+            RpcCode::Unauthenticated => Code::Unauthenticated,
+            RpcCode::DeadlineExceeded => Code::TimedOut,
+            RpcCode::Unavailable => Code::Unreachable,
+            RpcCode::AlreadyExists | RpcCode::FailedPrecondition => Code::Conflict,
+            _ => Code::InvalidInput,
+        };
+        Self { code, problem: Problem::new(of, message) }
+    }
+
+    /// The failure as JSON.
+    pub(super) fn json(&self) -> serde_json::Value {
+        json!({ "code": self.code.name(), "message": message(&self.problem) })
+    }
+}
+
+impl From<Problem> for RpcError {
+    fn from(problem: Problem) -> Self {
+        Self { code: RpcCode::of(problem.code), problem }
+    }
+}
+
+impl From<Failure> for RpcError {
+    fn from(Failure(problem): Failure) -> Self {
+        problem.into()
+    }
+}
+
+impl IntoResponse for RpcError {
+    fn into_response(self) -> Response {
+        let mut response = (self.code.status(), Json(self.json())).into_response();
+        response.extensions_mut().insert(Reported(self.problem));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_see_the_status_that_their_exceptions_are_chosen_by() {
+        for (code, expected) in [
+            (Code::InvalidInput, 400),
+            (Code::Unauthenticated, 401),
+            (Code::NotFound, 404),
+            (Code::SandboxTerminated, 404),
+            (Code::InvalidState, 409),
+            (Code::RateLimited, 429),
+            (Code::StorageFull, 507),
+        ] {
+            assert_eq!(refuse(Problem::new(code, "x")).status().as_u16(), expected, "{code}");
+        }
+        assert_eq!(not_running("a").status(), 502);
+    }
+
+    #[test]
+    fn a_call_has_the_code_of_its_problem() {
+        for (code, name) in [
+            (Code::InvalidInput, "invalid_argument"),
+            (Code::FileNotFound, "not_found"),
+            (Code::TimedOut, "deadline_exceeded"),
+            (Code::RateLimited, "resource_exhausted"),
+            (Code::SandboxTerminated, "unavailable"),
+            (Code::Io, "internal"),
+        ] {
+            assert_eq!(RpcError::from(Problem::new(code, "x")).json()["code"], name);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The network of a sandbox: in the request for one, and `PUT /sandboxes/{id}/network`.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use stockade_api::{ChangeNetwork, Network};
+use stockade_core::access::Effect;
+use stockade_core::network::{AllowedHost, Rule, Target, is_host_loopback};
+
+use super::App;
+use super::failure::Refused;
+use super::request::{Id, JsonBody, Owner, find};
+use crate::failure::{invalid, unsupported};
+
+/// Stands for every address.
+const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// The network of a new sandbox.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Config {
+    #[serde(default)]
+    allow_out: Option<Vec<String>>,
+    #[serde(default)]
+    deny_out: Option<Vec<String>>,
+    #[serde(default)]
+    dns_servers: Option<Vec<String>>,
+    #[serde(default)]
+    egress_proxy: Option<Value>,
+    #[serde(default)]
+    rules: Option<BTreeMap<String, Value>>,
+    #[serde(default)]
+    allow_public_traffic: Option<bool>,
+    #[serde(default)]
+    mask_request_host: Option<String>,
+    #[serde(default)]
+    https_ports: Option<Vec<u16>>,
+}
+
+/// The new network of a sandbox. What it does not name is cleared.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Update {
+    #[serde(flatten)]
+    config: Config,
+    #[serde(default, rename = "allow_internet_access", alias = "allowInternetAccess")]
+    allow_internet_access: Option<bool>,
+}
+
+impl Config {
+    fn refuse_unsupported(&self) -> Result<(), Refused> {
+        let is_set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+        let requested = [
+            (self.dns_servers.as_ref().is_some_and(|it| !it.is_empty()), "`dnsServers`"),
+            (is_set(&self.egress_proxy), "`egressProxy`"),
+            (self.rules.as_ref().is_some_and(|it| !it.is_empty()), "`rules`"),
+            (
+                self.allow_public_traffic == Some(true),
+                "`allowPublicTraffic`, access to ports without a token,",
+            ),
+            (self.mask_request_host.is_some(), "`maskRequestHost`"),
+            (self.https_ports.as_ref().is_some_and(|it| !it.is_empty()), "`httpsPorts`"),
+        ];
+        match requested.iter().find(|(requested, _)| *requested) {
+            Some((_, what)) => Err(unsupported(what).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The network that a configuration means: names that are allowed win over a denial of everything.
+pub(super) fn network(config: Config) -> Result<Network, Refused> {
+    config.refuse_unsupported()?;
+    let mut network = Network { default: Effect::Allow, ..Network::default() };
+    for target in config.deny_out.unwrap_or_default() {
+        if EVERYTHING.contains(&target.as_str()) {
+            network.default = Effect::Deny;
+        } else {
+            network.deny.push(host(&target)?);
+        }
+    }
+    for target in config.allow_out.unwrap_or_default() {
+        if EVERYTHING.contains(&target.as_str()) {
+            network.default = Effect::Allow;
+            continue;
+        }
+        // The loopback of this machine is not for clients of other machines to open.
+        match target.parse::<Target>() {
+            Ok(Target::Exact(name)) if !is_host_loopback(&name) => {}
+            Ok(Target::Subdomains(_)) => {}
+            _ => {
+                return Err(
+                    unsupported(format_args!("`allowOut` {target:?}, which is no name,")).into()
+                );
+            }
+        }
+        network.allow.push(host(&target)?);
+    }
+    Ok(network)
+}
+
+fn host(target: &str) -> Result<AllowedHost, Refused> {
+    target
+        .parse()
+        .map_err(|error| invalid(format!("the host {target:?} is invalid: {error}")).into())
+}
+
+/// `PUT /sandboxes/{id}/network`.
+pub(super) async fn replace(
+    State(app): State<App>,
+    Owner(principal): Owner,
+    Id(id): Id,
+    JsonBody(Update { config, allow_internet_access }): JsonBody<Update>,
+) -> Result<StatusCode, Refused> {
+    let mut wanted = network(config)?;
+    if allow_internet_access == Some(false) {
+        wanted.default = Effect::Deny;
+    }
+    let sandbox = find(&app, &principal, &id).await?;
+    let mut request = ChangeNetwork::new(id);
+    if let Some(current) = sandbox.network.as_ref().map(|network| &network.policy) {
+        if current.default_effect() != wanted.default {
+            return Err(
+                unsupported("another default of the network than that of the sandbox").into()
+            );
+        }
+        for rule in current.rules() {
+            let host = written(rule)?;
+            match rule.action {
+                Effect::Allow if !wanted.allow.contains(&host) => request.refuse.push(host),
+                Effect::Deny if !wanted.deny.contains(&host) => request.remove_denied.push(host),
+                Effect::Allow | Effect::Deny => {}
+            }
+        }
+    }
+    request.allow = wanted.allow;
+    request.deny = wanted.deny;
+    app.sandboxes.change_network(&principal.caller, request).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The host of a rule, as it was added.
+fn written(rule: &Rule) -> Result<AllowedHost, Refused> {
+    Ok(crate::opensandbox::written(rule)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parsed(config: Value) -> Result<Network, Refused> {
+        network(serde_json::from_value(config).unwrap())
+    }
+
+    #[test]
+    fn everything_is_the_default() {
+        assert_eq!(parsed(json!({})).unwrap().default, Effect::Allow);
+        let closed = parsed(json!({ "denyOut": ["0.0.0.0/0"], "allowOut": ["example.com"] }));
+        let closed = closed.unwrap();
+        assert_eq!((closed.default, closed.allow.len()), (Effect::Deny, 1));
+        let open = parsed(json!({ "denyOut": ["example.com"] })).unwrap();
+        assert_eq!((open.default, open.deny.len()), (Effect::Allow, 1));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_refused() {
+        for refused in [
+            json!({ "allowOut": ["localhost"] }),
+            json!({ "allowOut": ["10.0.0.1"] }),
+            json!({ "dnsServers": ["1.1.1.1"] }),
+            json!({ "maskRequestHost": "a" }),
+            json!({ "rules": { "a": [] } }),
+        ] {
+            assert!(parsed(refused.clone()).is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! New directories that belong to a user.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stockade_api::{MakeDirectory, Sandboxes, SetPermissions};
+use stockade_core::Code;
+
+use super::{Target, stat};
+use crate::failure::Failure;
+
+/// Creates a directory, with missing ones above it, for a user.
+pub(crate) async fn create_as(
+    sandboxes: &Arc<dyn Sandboxes>,
+    target: &Target,
+    (uid, gid): (u32, u32),
+    name: &str,
+    mode: Option<u32>,
+) -> Result<(), Failure> {
+    let sandbox_id = || target.sandbox.id.clone();
+    let mut missing = Vec::new();
+    for directory in Path::new(name).ancestors().filter_map(Path::to_str) {
+        match stat(sandboxes, target, directory, true).await {
+            Ok(_) => break,
+            Err(Failure(problem)) if problem.code == Code::FileNotFound => missing.push(directory),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let make = MakeDirectory { sandbox_id: sandbox_id(), path: name.into(), mode };
+    sandboxes.make_directory(&target.caller, make).await?;
+    for directory in missing {
+        let (uid, gid) = (Some(uid), Some(gid));
+        let mode = mode.filter(|_| directory == name);
+        let set =
+            SetPermissions { sandbox_id: sandbox_id(), path: directory.into(), mode, uid, gid };
+        sandboxes.set_permissions(&target.caller, set).await?;
+    }
+    Ok(())
+}
