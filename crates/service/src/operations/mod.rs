@@ -21,7 +21,6 @@ pub(crate) mod files;
 pub(crate) mod injections;
 pub(crate) mod keys;
 pub(crate) mod lifecycle;
-pub(crate) mod links;
 pub(crate) mod metadata;
 pub(crate) mod network;
 pub(crate) mod output;
