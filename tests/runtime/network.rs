@@ -104,6 +104,7 @@ impl NetworkFixture {
             target: target.parse().unwrap(),
             ports: ports.clone(),
             internal: false,
+            requests: Default::default(),
         };
         Policy::new(Effect::Deny, vec![allow("service.test"), allow("127.0.0.1")]).unwrap()
     }
