@@ -27,7 +27,8 @@ fn outputs(world: &World, example: &str, input: &Value, exit: i32) -> Value {
     inspected.succeeds();
     let tasks = inspected.json()["tasks"].as_array().unwrap().clone();
     let entries = tasks.into_iter().map(|task| {
-        let value = if task["output"].is_null() { task["error"].clone() } else { task["output"].clone() };
+        let value =
+            if task["output"].is_null() { task["error"].clone() } else { task["output"].clone() };
         (task["id"].as_str().unwrap().to_owned(), value)
     });
     Value::Object(entries.collect())
@@ -50,7 +51,10 @@ fn the_nodes_of_a_life(world: &World) {
     for column in ["owner_id", "access_rules", "proxy_config", "visibility", "resource_spec"] {
         assert!(row.get(column).is_some(), "{column}: {row}");
     }
-    assert_eq!((&outputs["ended"]["isAlive"], &outputs["status"]["isAlive"]), (&false.into(), &true.into()));
+    assert_eq!(
+        (&outputs["ended"]["isAlive"], &outputs["status"]["isAlive"]),
+        (&false.into(), &true.into())
+    );
 }
 
 fn a_stream_is_split(world: &World) {
@@ -113,8 +117,8 @@ as_root_and_as_user!(
 #[test]
 fn the_types_of_the_package_are_right() {
     let name = concat!(module_path!(), "::the_types_of_the_package_are_right");
-    let compiler = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("packages/npm/node_modules/typescript/bin/tsc");
+    let compiler =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/npm/node_modules/typescript/bin/tsc");
     if !compiler.exists() {
         skip(name, "typescript is not installed: cargo xtask ci installs it");
         return;

@@ -88,7 +88,9 @@ impl<'w> Scene<'w> {
 
     /// All files and links below a directory of the sandbox, sorted.
     fn list(&self, path: &str) -> Vec<String> {
-        let script = format!("cd {path} 2>/dev/null || exit 0; find . -mindepth 1 | sed 's|^./||' | LC_ALL=C sort");
+        let script = format!(
+            "cd {path} 2>/dev/null || exit 0; find . -mindepth 1 | sed 's|^./||' | LC_ALL=C sort"
+        );
         self.sh(&script).lines().map(str::to_owned).collect()
     }
 

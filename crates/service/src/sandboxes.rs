@@ -10,22 +10,22 @@ use stockade_api::{
     CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreatedKey, DiffBundle, Duplex, Empty,
     Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
     HttpResponse, HttpStream, ImageList, Items, KeyList, KillCommand, KillSandbox, ListBundles,
-    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs, NodeType,
-    OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo, OutputItem,
-    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles,
-    RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText,
-    ResolveEndpoint, Restore, Result, RevokeKey, RunNode, RunTool, Sandbox, SandboxList, Sandboxes,
-    SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets,
-    ShowBundle, Snapshot, StatFile, SyncFiles, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
-    WriteResult,
+    ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile,
+    NodeOutputs, NodeType, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId,
+    OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput,
+    ReadWorkspace, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew,
+    ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RunNode, RunTool,
+    Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session,
+    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, SyncFiles, TakeSnapshot, Tool,
+    ToolResult, WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList,
+    WorkspaceTree, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
 use crate::elsewhere;
-use crate::nodes;
 use crate::failure::{runtime_problem, store_problem};
+use crate::nodes;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{

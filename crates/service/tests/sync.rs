@@ -9,9 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use harness::{Harness, Side, caller};
-use stockade_api::{
-    Caller, OperationStatus, Problem, Sandboxes as _, SyncFiles, SyncReport, Vfs,
-};
+use stockade_api::{Caller, OperationStatus, Problem, Sandboxes as _, SyncFiles, SyncReport, Vfs};
 use stockade_core::event::Kind;
 use stockade_core::{Code, SandboxId};
 use stockade_service::{Home, Options};
@@ -131,7 +129,11 @@ async fn a_killed_synchronization_ends_as_if_nothing_had_happened() {
             assert_eq!(report, expected, "{call} {side:?}");
             assert_eq!((setup.inside().await, setup.outside()), (inside.clone(), outside.clone()));
             let kind = if into { Kind::SyncFromVfsCompleted } else { Kind::SyncToVfsCompleted };
-            assert_eq!(setup.harness.kinds().await, [Kind::SandboxCreated, kind], "{call} {side:?}");
+            assert_eq!(
+                setup.harness.kinds().await,
+                [Kind::SandboxCreated, kind],
+                "{call} {side:?}"
+            );
             let running = setup.place.path().join("data/sync/running");
             assert_eq!(fs::read_dir(running).unwrap().count(), 0, "{call} {side:?}");
         }

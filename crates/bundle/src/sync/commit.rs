@@ -243,8 +243,10 @@ impl Git {
         if !is_current {
             return Ok(());
         }
-        let changed =
-            self.output(&["diff-tree", "-r", "-z", "--root", "--no-commit-id", "--no-renames", commit], None)?;
+        let changed = self.output(
+            &["diff-tree", "-r", "-z", "--root", "--no-commit-id", "--no-renames", commit],
+            None,
+        )?;
         let mut fields = changed.split(|byte| *byte == 0).filter(|field| !field.is_empty());
         let mut lines = Vec::new();
         while let Some(field) = fields.next() {

@@ -20,10 +20,11 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Map<String, Value>> {
     let mut network: Option<Network> = ports.optional("networkPolicy")?;
     let secrets: Vec<Value> = ports.or_default("secrets")?;
     if !secrets.is_empty() {
-        let bound: Vec<BoundSecret> = serde_json::from_value(Value::Array(secrets)).map_err(|error| {
-            Problem::new(Code::InvalidInput, "the input `secrets` is invalid")
-                .because(error.to_string())
-        })?;
+        let bound: Vec<BoundSecret> =
+            serde_json::from_value(Value::Array(secrets)).map_err(|error| {
+                Problem::new(Code::InvalidInput, "the input `secrets` is invalid")
+                    .because(error.to_string())
+            })?;
         network.get_or_insert_default().secrets.extend(bound);
     }
     let seconds: Option<f64> = ports.optional("timeoutSeconds")?;

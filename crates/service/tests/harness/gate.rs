@@ -11,9 +11,9 @@ use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
-    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, PackedTree, ReadRange,
-    Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, TreeSize, Unsupported, Usage, WindowSize,
-    WorkspaceChanges, WriteOptions,
+    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, PackedTree,
+    ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, TreeSize, Unsupported,
+    Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;

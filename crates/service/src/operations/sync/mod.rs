@@ -155,8 +155,7 @@ async fn perform(
         let committed: std::result::Result<_, Failure> = async {
             let changed = placed?;
             let commit = async |_: Step| job.commit(&changed).await.map_err(to_failure);
-            let id: Option<String> =
-                context.step("commit", commit).await?;
+            let id: Option<String> = context.step("commit", commit).await?;
             let base = async |_: Step| job.record_base(&changed).await.map_err(to_failure);
             context.step("base", base).await?;
             Ok((changed, id))
