@@ -139,6 +139,9 @@ pub fn compare(
 fn needed_directories(scan: &Scan, all: bool) -> BTreeSet<RelativePath> {
     let mut needed = BTreeSet::new();
     for (path, found) in &scan.tree {
+        if leaves(path, &found.node) {
+            continue;
+        }
         if matches!(found.node, Node::Directory { .. }) {
             if all {
                 needed.insert(path.clone());
@@ -387,9 +390,10 @@ impl Planning<'_, '_> {
         if is_directory(&source.node) && !self.needed.0.contains(path) {
             return Ok(());
         }
-        if self.sides.destination.is_skipped(path) {
+        if let Some(reason) = self.sides.destination.skip_reason(path) {
             // It exists there, and cannot be compared.
-            self.skip(path, SkipReason::Protected);
+            let denied = reason == SkipReason::AccessDenied;
+            self.skip(path, if denied { reason } else { SkipReason::Protected });
             return Ok(());
         }
         if self.comparison.mode == Mode::TwoWay

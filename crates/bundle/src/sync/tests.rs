@@ -117,6 +117,25 @@ fn kinds_change_only_where_nothing_is_lost() {
 }
 
 #[test]
+fn what_is_not_copied_makes_no_directory() {
+    let mut source = tree(&[("d/f", "1"), ("secret/key", "2")]);
+    source.tree.remove(&path("d/f"));
+    let node = Node::Symlink { target: b"/etc".to_vec() };
+    source.tree.insert(path("d/out"), Found { node, modified: None });
+    let mut destination = Scan::default();
+    destination.skipped.insert(path("secret"), SkipReason::AccessDenied);
+    let plan = plan(None, &source, &destination, Comparison::default());
+    assert_eq!(short(&plan), [""; 0]);
+    let denied = |path| (path, SkipReason::AccessDenied);
+    let expected = [
+        (path("d/out"), SkipReason::UnsafeLink),
+        denied(path("secret")),
+        denied(path("secret/key")),
+    ];
+    assert_eq!(plan.skipped, expected);
+}
+
+#[test]
 fn filters_have_one_order() {
     let patterns = |include: &[&str], exclude: &[&str]| Patterns {
         include: include.iter().map(|it| (*it).to_owned()).collect(),

@@ -89,8 +89,13 @@ impl Scan {
 
     /// Whether a path, or a directory above it, was left out.
     pub fn is_skipped(&self, path: &RelativePath) -> bool {
+        self.skip_reason(path).is_some()
+    }
+
+    /// Why a path, or a directory above it, was left out.
+    pub fn skip_reason(&self, path: &RelativePath) -> Option<SkipReason> {
         let above = std::iter::successors(Some(path.clone()), RelativePath::parent);
-        { above }.any(|path| self.skipped.contains_key(&path))
+        { above }.find_map(|path| self.skipped.get(&path).copied())
     }
 }
 
