@@ -14,14 +14,10 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::call::{Call, Outcome};
+use crate::cases::{drive, no_driver, same};
 use crate::harness::World;
 use crate::host;
 use crate::network::{NAMES, Server, name_files};
-
-#[path = "../cases/support.rs"]
-mod support;
-
-use support::{drive, no_driver, same};
 
 /// A TLS server on the host's loopback that repeats each request to its client. For `/cut/TEXT` it
 /// sends the text, and closes without `close_notify`; for `/coded` it sends a compressed body.

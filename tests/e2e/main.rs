@@ -19,6 +19,8 @@ mod audit;
 mod authorities;
 mod bundle;
 mod call;
+#[path = "../cases/support.rs"]
+mod cases;
 mod command_line;
 mod commits;
 mod container_examples;

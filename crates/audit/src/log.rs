@@ -52,7 +52,8 @@ impl Log {
         path: &Path,
         keys: Option<&KeyDirectory>,
     ) -> Result<Self, Error> {
-        let directory = open_directory(data, true)?.ok_or(Error::log("opened", Errno::NOENT))?;
+        let directory =
+            open_directory(data, true)?.ok_or_else(|| Error::log("opened", Errno::NOENT))?;
         let keys = keys.map(KeyDirectory::open_or_create).transpose()?.flatten();
         let file = open_file(directory.as_fd())?;
         let open = Mutex::new(Open { file, own_end: None });

@@ -36,7 +36,7 @@ pub(crate) enum Lifetime {
     /// When it has been idle for a while: it was started by a command that needed it.
     WhileNeeded,
     /// When it is stopped: a user started it, with a listener over TCP.
-    UntilStopped(ListenOptions),
+    UntilStopped(Box<ListenOptions>),
 }
 
 /// Serves until it is idle, or a signal stops it. `ready` is called once it listens, with the URL of the

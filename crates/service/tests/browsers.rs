@@ -1,5 +1,5 @@
 //! Codes and sessions of browsers: for whom they are, and when they end.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod harness;
 #[path = "../../../tests/cases/support.rs"]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::ports::{App, start_app};
+use super::port_app::{App, start_app};
 use super::{Server, key};
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 

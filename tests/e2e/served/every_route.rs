@@ -156,7 +156,7 @@ fn every_route_admits_the_principals_of_the_document(world: &World) {
         match route.security.as_deref() {
             None => {}
             Some("session") => {
-                sessions_are_required(&server, route, &id, &principals, &of_other[2])
+                sessions_are_required(&server, route, &id, &principals, &of_other[2]);
             }
             Some("code") => codes_are_required(&server, route, &id, &principals),
             Some("apiKey" | "adminKey") => {

@@ -152,6 +152,7 @@ fn malformed_multipart_is_refused(world: &World) {
         ),
         ("large metadata", kind, part("metadata", &large) + &part("file", "x") + "--b--\r\n"),
         ("no header of a part", kind, "--b\r\n\r\nx\r\n--b--\r\n".to_owned()),
+        ("no part", kind, "--b--\r\n".to_owned()),
         ("garbage", kind, "\u{0}\u{1}--b--b--b".to_owned()),
     ] {
         let refused = server.request(&line, &[&token, kind], body.as_bytes());

@@ -16,6 +16,7 @@ mod limited;
 mod listener;
 mod operations;
 mod playground;
+mod port_app;
 mod ports;
 mod principals;
 mod properties;

@@ -91,8 +91,8 @@ fn link(world: &World, arguments: &Value) -> String {
     let input: String = requests.iter().map(|request| format!("{request}\n")).collect();
     let outcome = world.stockade(&["mcp"]).input(input).finish();
     let lines = outcome.succeeds().stdout.lines();
-    let answers = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let answer = answers.filter(|answer| answer["id"] == 2).last().unwrap();
+    let mut answers = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let answer = answers.rfind(|answer| answer["id"] == 2).unwrap();
     answer["result"]["structuredContent"]["url"].as_str().unwrap().to_owned()
 }
 

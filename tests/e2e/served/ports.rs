@@ -2,184 +2,15 @@
 //! The cases of `endpoint_proxy.json` run here, and the attacks on the sessions of browsers.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::{Address, PATIENCE, Response, Server, key};
+use super::port_app::{App, config, metadata_provider, start_app};
+use super::web_socket::Frames;
+use super::{PATIENCE, Response, key};
+use crate::cases::{drive, no_driver, same};
 use crate::harness::World;
-
-#[path = "../../cases/support.rs"]
-mod support;
-
-use support::{drive, no_driver, same};
-
-/// The application inside.
-pub(super) const APP: &str = include_str!("../../packages/port_app.py");
-
-/// A server, with a sandbox in which the application listens.
-pub(super) struct App<'w> {
-    pub(super) world: &'w World,
-    pub(super) server: Server,
-    pub(super) key: String,
-    pub(super) id: String,
-}
-
-impl<'w> App<'w> {
-    pub(super) fn start(world: &'w World, options: &[&str], extensions: &Value) -> Self {
-        let server = Server::start(world, options);
-        // The owner is the user of the world, whom `stockade open` serves.
-        let (key, _) = key(world, &[]);
-        let id = start_app(&server, &key, &["3000", "3001"], extensions);
-        Self { world, server, key, id }
-    }
-
-    /// The host name of a port.
-    pub(super) fn host(&self, port: u16) -> String {
-        format!("{port}-{}.localhost:{}", self.id, self.server.port)
-    }
-
-    /// A link that opens a port once.
-    pub(super) fn link(&self, words: &[&str]) -> String {
-        let mut all = vec!["open", &self.id, "--json"];
-        all.extend(words);
-        let outcome = self.world.stockade(&all).finish();
-        outcome.succeeds().json()["url"].as_str().unwrap().to_owned()
-    }
-
-    /// A request under a host name.
-    pub(super) fn ask(&self, line: &str, host: &str, headers: &[&str]) -> Response {
-        self.server.raw(&super::head(line, host, headers, b""), b"")
-    }
-
-    /// Opens a link as a browser does; the response, and the cookie with the session.
-    pub(super) fn follow(&self, link: &str) -> (Response, String) {
-        let (host, path) = link.strip_prefix("http://").unwrap().split_once('/').unwrap();
-        let line = format!("GET /{path}");
-        let opened = self.ask(&line, host, &["sec-fetch-site: none"]);
-        let cookie = session(&opened);
-        (opened, cookie)
-    }
-
-    /// A session with a port, as a header.
-    pub(super) fn session(&self, port: u16) -> String {
-        let (opened, cookie) = self.follow(&self.link(&[&port.to_string()]));
-        assert_eq!(opened.status, 302, "{} {}", opened.head, opened.text());
-        cookie
-    }
-
-    fn access(&self, port: u16) -> String {
-        self.server.token(&self.key, &self.id, port)
-    }
-
-    /// The path of a signed link to a port.
-    fn signed(&self, port: u16, seconds: u64) -> String {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let expires = now.as_secs() + seconds;
-        let line = format!("GET /v1/sandboxes/{}/endpoints/{port}?expires={expires}", self.id);
-        let signed = self.server.request(&line, &[&format!("x-api-key: {}", self.key)], b"");
-        assert_eq!(signed.status, 200, "{}", signed.text());
-        assert_eq!(signed.value()["headers"], json!({}));
-        let endpoint = signed.value()["endpoint"].as_str().unwrap().to_owned();
-        endpoint.strip_prefix(&self.server.host()).unwrap().to_owned()
-    }
-
-    fn get(&self, path: &str) -> u16 {
-        self.server.request(&format!("GET {path}"), &[], b"").status
-    }
-}
-
-/// The session that a response gives, as a header of later requests.
-fn session(response: &Response) -> String {
-    let line = response.head.lines().find(|line| line.contains("__host-stockade-session="));
-    let Some(line) = line else { return "cookie: none=1".to_owned() };
-    for part in ["path=/", "secure", "httponly", "samesite=lax"] {
-        assert!(line.contains(part), "{line}");
-    }
-    assert!(!line.contains("domain"), "{line}");
-    // The head is in lower case; the value is not.
-    let text = &response.raw_head;
-    let value = text.split("__Host-stockade-session=").nth(1).unwrap().split(';').next().unwrap();
-    format!("cookie: __Host-stockade-session={value}")
-}
-
-/// Creates a sandbox in which the application listens, and returns its id.
-pub(super) fn start_app(server: &Address, key: &str, ports: &[&str], extensions: &Value) -> String {
-    let mut request = json!({ "image": { "uri": "host" }, "timeout": 600, "entrypoint": [] });
-    if !extensions.is_null() {
-        request["extensions"] = extensions.clone();
-    }
-    let api_key = format!("x-api-key: {key}");
-    let created = server.json("POST /v1/sandboxes", &[&api_key], &request);
-    assert_eq!(created.status, 202, "{}", created.text());
-    let id = created.value()["id"].as_str().unwrap().to_owned();
-    let execd = server.token(key, &id, 44772);
-    let mut words = vec!["python3", "-c", APP];
-    words.extend(ports);
-    let request = json!({ "argv": words, "background": true });
-    let line = format!("POST /v1/sandboxes/{id}/proxy/44772/command");
-    assert_eq!(server.json(&line, &[&execd], &request).status, 200);
-    // `3000` is an exposed port wherever only some are.
-    let token = server.token(key, &id, 3000);
-    let line = format!("GET /v1/sandboxes/{id}/proxy/3000/");
-    for _ in 0..400 {
-        if server.request(&line, &[&token], b"").status == 200 {
-            return id;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    panic!("the application inside does not answer");
-}
-
-/// The head of a configuration file with a provider of logins at this address.
-fn config(world: &World, issuer: &str) -> String {
-    let path = world.path("serve.toml");
-    let text = format!("[login]\nissuer = \"{issuer}\"\nclient-id = \"stockade\"\n");
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-/// A provider that publishes its metadata, and accepts no code.
-fn metadata_provider() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let issuer = format!("http://{}", listener.local_addr().unwrap());
-    let own = issuer.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let mut head = Vec::new();
-            let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
-                head.push(byte[0]);
-            }
-            let head = String::from_utf8_lossy(&head).into_owned();
-            let (status, body) = if head.contains("openid-configuration") {
-                let metadata = json!({
-                    "issuer": own,
-                    "authorization_endpoint": format!("{own}/authorize"),
-                    "token_endpoint": format!("{own}/token"),
-                    "jwks_uri": format!("{own}/jwks"),
-                    "response_types_supported": ["code"],
-                    "subject_types_supported": ["public"],
-                    "id_token_signing_alg_values_supported": ["RS256"],
-                });
-                ("200 OK", metadata)
-            } else if head.contains("/jwks") {
-                ("200 OK", json!({ "keys": [] }))
-            } else {
-                ("400 Bad Request", json!({ "error": "invalid_grant" }))
-            };
-            let body = body.to_string();
-            let head = format!(
-                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-                 connection: close\r\n\r\n",
-                body.len()
-            );
-            let _ = stream.write_all(format!("{head}{body}").as_bytes());
-        }
-    });
-    issuer
-}
 
 /// The value of a parameter in an address.
 fn parameter<'a>(address: &'a str, name: &str) -> &'a str {
@@ -434,7 +265,8 @@ fn termination(app: &App<'_>) -> Result<(), String> {
         let id = start_app(&app.server, &app.key, &["3000"], &Value::Null);
         let token = app.server.token(&app.key, &id, 3000);
         let host = format!("3000-{id}.localhost:{}", app.server.port);
-        let mut socket = WebSocket::open(&app.server, "/socket", &host, &token)?;
+        let connected = Frames::connect(&app.server, "/socket", &host, &[&token]);
+        let mut socket = connected.map_err(|(_, answer)| answer)?;
         socket.send(1, b"hello");
         ensure(socket.receive()? == (1, b"hello".to_vec()), || "no echo".to_owned())?;
         let head = super::head(
@@ -594,8 +426,10 @@ fn smuggling(app: &App<'_>) -> Result<(), String> {
 }
 
 fn web_sockets(app: &App<'_>) -> Result<(), String> {
-    let session = app.session(3000);
-    let mut socket = WebSocket::open(&app.server, "/socket", &app.host(3000), &session)?;
+    let (session, host) = (app.session(3000), app.host(3000));
+    let open = |path, headers: &[&str]| Frames::connect(&app.server, path, &host, headers);
+    let refusal = |(_, answer): (u16, String)| answer;
+    let mut socket = open("/socket", &[&session]).map_err(refusal)?;
     let large: Vec<u8> = (0..1_u32 << 20).map(|at| (at % 251) as u8).collect();
     socket.send(2, &large);
     let (opcode, echo) = socket.receive()?;
@@ -606,15 +440,14 @@ fn web_sockets(app: &App<'_>) -> Result<(), String> {
     ensure(socket.receive()? == (8, 4001_u16.to_be_bytes().to_vec()), || "no close".to_owned())?;
     ensure(socket.is_cut(), || "the connection stays open".to_owned())?;
     // A server that reads nothing makes the client wait: the relay stores little.
-    let mut socket = WebSocket::open(&app.server, "/silent", &app.host(3000), &session)?;
-    socket.stream.set_write_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+    let mut socket = open("/silent", &[&session]).map_err(refusal)?;
+    socket.0.set_write_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
     let part = vec![0; 1 << 20];
-    let sent = (0..256).take_while(|_| socket.stream.write_all(&part).is_ok()).count();
+    let sent = (0..256).take_while(|_| socket.0.write_all(&part).is_ok()).count();
     ensure(sent < 256, || "256 MiB were accepted".to_owned())?;
     // A page of another origin cannot use the session.
-    let foreign = format!("{session}\r\norigin: http://evil.example");
-    let refused = WebSocket::open(&app.server, "/socket", &app.host(3000), &foreign);
-    ensure(refused.is_err_and(|it| it.contains(" 403 ")), || "a foreign origin".to_owned())
+    let refused = open("/socket", &[&session, "origin: http://evil.example"]);
+    ensure(refused.is_err_and(|(status, _)| status == 403), || "a foreign origin".to_owned())
 }
 
 fn markdown(app: &App<'_>) -> Result<(), String> {
@@ -644,75 +477,6 @@ fn markdown(app: &App<'_>) -> Result<(), String> {
     ensure(!text.contains("alert") && !text.contains("color: red"), || text.clone())?;
     let capped = ask(20);
     ensure(capped["truncated"] == true, || capped.to_string())
-}
-
-/// A client of a WebSocket.
-struct WebSocket {
-    stream: TcpStream,
-}
-
-impl WebSocket {
-    fn open(server: &Address, path: &str, host: &str, header: &str) -> Result<Self, String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!(
-            "GET {path} HTTP/1.1\r\nhost: {host}\r\n{header}\r\nconnection: Upgrade\r\n\
-             upgrade: websocket\r\nsec-websocket-version: 13\r\n\
-             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let mut byte = [0];
-        while !answer.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
-            answer.push(byte[0]);
-        }
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let is_open =
-            answer.starts_with("HTTP/1.1 101 ") && answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        if is_open { Ok(Self { stream }) } else { Err(answer) }
-    }
-
-    /// Sends a message; its mask is zero.
-    fn send(&mut self, opcode: u8, data: &[u8]) {
-        let mut frame = vec![0x80 | opcode];
-        match u16::try_from(data.len()) {
-            Ok(length) if length < 126 => frame.push(0x80 | length as u8),
-            Ok(length) => {
-                frame.push(0x80 | 126);
-                frame.extend(length.to_be_bytes());
-            }
-            Err(_) => {
-                frame.push(0x80 | 127);
-                frame.extend((data.len() as u64).to_be_bytes());
-            }
-        }
-        frame.extend([0; 4]);
-        frame.extend(data);
-        self.stream.write_all(&frame).unwrap();
-    }
-
-    fn receive(&mut self) -> Result<(u8, Vec<u8>), String> {
-        let mut read = |length: usize| {
-            let mut bytes = vec![0; length];
-            self.stream.read_exact(&mut bytes).map(|()| bytes).map_err(|error| error.to_string())
-        };
-        let head = read(2)?;
-        let length = match head[1] {
-            126 => usize::from(u16::from_be_bytes(read(2)?.try_into().unwrap())),
-            127 => u64::from_be_bytes(read(8)?.try_into().unwrap()) as usize,
-            short => usize::from(short),
-        };
-        Ok((head[0] & 15, read(length)?))
-    }
-
-    /// Whether the other end closes the connection.
-    fn is_cut(&mut self) -> bool {
-        let mut rest = Vec::new();
-        match self.stream.read_to_end(&mut rest) {
-            Ok(_) => true,
-            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
-        }
-    }
 }
 
 fn attacks(world: &World) {
@@ -761,7 +525,7 @@ fn attacks(world: &World) {
     for name in [format!("a.3000-{id}.localhost:{port}"), format!(".localhost:{port}")] {
         assert_eq!(ask("GET /x", &name, &[&session]), 404, "{name}");
     }
-    assert_eq!(ask("GET /x", &format!("3000-{}.LOCALHOST.:{port}", id), &[&session]), 200);
+    assert_eq!(ask("GET /x", &format!("3000-{id}.LOCALHOST.:{port}"), &[&session]), 200);
     let two = format!("host: {own}");
     assert_eq!(ask("GET /x", &host, &[&session, &two]), 403);
     let absolute = format!("GET http://{own}/v1/sandboxes");
@@ -823,7 +587,7 @@ fn attacks(world: &World) {
     assert!(opened.stderr.contains("NOT_FOUND") || opened.code() != 0, "{opened}");
     let signed = app.signed(3000, 3600);
     let token = app.access(3000);
-    let mut socket = WebSocket::open(&app.server, "/socket", &host, &session).unwrap();
+    let mut socket = Frames::connect(&app.server, "/socket", &host, &[&session]).ok().unwrap();
     socket.send(1, b"a");
     assert_eq!(socket.receive(), Ok((1, b"a".to_vec())));
     let database = rusqlite::Connection::open(world.data().join("stockade.db")).unwrap();

@@ -160,6 +160,11 @@ fn of_requests(world: &World) {
         let text = format!("{line}\n{}\n{:#}\n", refused.status, refused.value());
         calls.snapshots.assert(name, &text);
     }
+    drop(server);
+    let server = Server::start(world, &["--requests-per-minute", "1"]);
+    let mut responses = (0..10).map(|_| server.request(line, &[], b""));
+    let limited = responses.find(|response| response.status == 429).unwrap();
+    calls.snapshots.assert("RATE_LIMITED", &format!("{line}\n429\n{:#}\n", limited.value()));
     calls.finish();
 }
 

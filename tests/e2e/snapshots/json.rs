@@ -5,8 +5,10 @@ use super::{ACCESS, Calls, redact};
 use crate::harness::World;
 use crate::registry::interrupted::SlowRegistry;
 use crate::registry::sample::{Layout, architecture};
+use crate::served::Server;
 
 as_user! {
+    of_audit_records,
     of_bases,
     of_runs_and_bundles,
     of_doctor,
@@ -110,6 +112,14 @@ fn of_keys(world: &World) {
     calls.finish();
 }
 
+fn of_audit_records(world: &World) {
+    let mut calls = Calls::new(world, "json/audit");
+    world.stockade(&["volume", "create", "data"]).finish().succeeds();
+    calls.call("ls", &["audit", "ls", "--json"]);
+    calls.call("verify", &["audit", "verify", "--json"]);
+    calls.finish();
+}
+
 fn of_sandboxes(world: &World) {
     let mut calls = Calls::new(world, "json/sandboxes");
     let mut call = |name: &str, words: &[&str]| calls.call(name, words);
@@ -127,6 +137,9 @@ fn of_sandboxes(world: &World) {
     call("logs", &["logs", "--json", &operation]);
     call("wait", &["wait", &operation, "--json"]);
     call("ps", &["ps", "--all", "box", "--json"]);
+    let server = Server::start(world, &[]);
+    calls.call("open", &["open", "box", "80", "--json"]);
+    drop(server);
     let words = ["forward", "box", "0:80", "--json"];
     let mut forward = world.stockade(&words).start();
     forward.wait_for_output("\n");

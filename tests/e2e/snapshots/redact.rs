@@ -32,15 +32,16 @@ fn json(world: &World, output: &str) -> String {
 const OF_THE_HOST: [&str; 6] =
     ["identity", "isolation", "kernel", "memoryPeakBytes", "metrics", "outOfMemoryKills"];
 
-/// The fields with numbers and texts that differ between runs, besides `at` and those
-/// that end with `At`.
-const VARYING: [&str; 3] = ["cpuMs", "durationMs", "sizeBytes"];
+/// The fields with numbers and texts that differ between runs, besides `at`, `time` and
+/// those that end with `At`.
+const VARYING: [&str; 6] = ["chain", "cpuMs", "durationMs", "publicKey", "sizeBytes", "uid"];
 
 fn redacted(name: &str, value: Value) -> Value {
     if OF_THE_HOST.contains(&name) {
         return names(&value);
     }
-    let is_varying = VARYING.contains(&name) || name == "at" || name.ends_with("At");
+    let is_varying =
+        VARYING.contains(&name) || name == "at" || name == "time" || name.ends_with("At");
     match value {
         Value::Object(fields) => {
             let fields = fields.into_iter().map(|(name, value)| {
@@ -95,6 +96,8 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b[0-9a-f]{40}\b", "<hash>"),
         (r"\bstockade-[0-9a-f]{32}\b", "stockade-<hash>"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
+        (r#"\bbox\.localhost:[0-9]+/[^ "]*"#, "box.localhost:<port>/<path>"),
+        (r"\b[0-9a-f]{24}\b", "<id>"),
         (r"\b[0-9a-f]{12}\b", "<id>"),
         (r#"("id": "|box/)[0-9a-f]{8}\b"#, "${1}<command>"),
         (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", "<time>"),

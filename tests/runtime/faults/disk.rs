@@ -42,12 +42,12 @@ pub(super) fn a_full_disk_ends_nothing() {
 
 async fn fill(scene: &mut Scene) {
     let held = scene.create("held").await;
-    let waiting = "echo before; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after; exit 3";
+    let waiting = "echo before; echo >/tmp/said; \
+        while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after; exit 3";
     let waiting = scene.start(&held, "waiting", waiting).await;
-    assert_eq!(
-        scene.run(&held, "first", "echo kept >/tmp/file; cat /tmp/file").await.expect_success(),
-        "kept\n"
-    );
+    let first =
+        "while [ ! -e /tmp/said ]; do sleep 0.05; done; echo kept >/tmp/file; cat /tmp/file";
+    assert_eq!(scene.run(&held, "first", first).await.expect_success(), "kept\n");
     let ballast = Ballast::take();
 
     refuses(scene).await;

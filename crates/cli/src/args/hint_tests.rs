@@ -45,6 +45,7 @@ fn literal(text: &str) -> Option<String> {
                 if filled.ends_with([' ', ':', '=']) {
                     filled.push_str(match name.as_str() {
                         "user" => "7",
+                        "port" => "8080",
                         "secret" => "TOKEN@api.example.com",
                         _ => "demo",
                     });

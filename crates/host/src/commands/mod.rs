@@ -56,5 +56,5 @@ fn serve(arguments: &Serve) -> Result<u8, Failure> {
     };
     let data = std::path::absolute(data).map_err(|error| Problem::caused(Code::Io, &error))?;
     let listen = ListenOptions::new(&values)?;
-    server::run(data, Lifetime::UntilStopped(listen), |name| values.get(name)).map(|()| 0)
+    server::run(data, Lifetime::UntilStopped(Box::new(listen)), |name| values.get(name)).map(|()| 0)
 }

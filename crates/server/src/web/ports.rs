@@ -240,12 +240,12 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 
 /// The response to a request without a session: a browser is sent to a login.
 fn without_session(web: &Web, name: &PortName, request: &Parts) -> Response {
-    let missing = Problem::new(Code::Unauthenticated, "the request has no session with this port")
-        .remedied_by(format!(
-            "stockade open {} {}",
-            name.sandbox_id,
-            name.port.map_or_else(|| "PORT".to_owned(), |port| port.to_string())
-        ));
+    let missing = Problem::new(Code::Unauthenticated, "the request has no session with this port");
+    let id = &name.sandbox_id;
+    let missing = match name.port {
+        Some(port) => missing.remedied_by(format!("stockade open {id} {port}")),
+        None => missing.remedied_by(format!("stockade open {id}")),
+    };
     if !is_navigation(request) {
         return Failure(missing).into_response();
     }

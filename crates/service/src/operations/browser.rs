@@ -12,10 +12,10 @@ use stockade_api::{
 };
 use stockade_core::{Code, Operation, OwnerId, Problem, State};
 
-use super::keys::random;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, store_problem};
 use crate::owned_sandbox::OwnedSandbox;
+use crate::random::random;
 use crate::service::Service;
 use crate::store::browser::{self, BrowserRow};
 use crate::store::{events, sandboxes};
@@ -241,7 +241,7 @@ impl PortAccess for Service {
 fn invalid_grant() -> Problem {
     Problem::new(Code::InvalidInput, "invalid_grant: the code is unknown, used or expired")
         .because("a link opens a port once, within a minute")
-        .remedied_by("stockade open ID PORT")
+        .remedied_by("stockade open ID")
 }
 
 /// The challenge of a verifier (RFC 7636, `S256`).

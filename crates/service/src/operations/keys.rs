@@ -2,7 +2,6 @@
 //! so a fast hash protects them; the key itself is stored nowhere.
 
 use async_trait::async_trait;
-use rustix::rand::{GetRandomFlags, getrandom};
 use stockade_api::{
     ApiKey, Caller, CreateKey, CreatedKey, KeyDirectory, KeyList, ListKeys, Result, RevokeKey,
 };
@@ -12,6 +11,7 @@ use stockade_durable::Statement;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, store_problem};
 use crate::operation::workflow_id;
+use crate::random::{hex, random};
 use crate::service::Service;
 use crate::spec;
 use crate::store::{audit, keys};
@@ -132,19 +132,4 @@ impl KeyDirectory for Service {
 
 fn hash_of(key: &str) -> String {
     hex(&blake3::derive_key(HASH_DOMAIN, key.as_bytes()))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let got = getrandom(&mut bytes[..], GetRandomFlags::empty());
-    match got {
-        // The kernel gives up to 256 bytes completely.
-        Ok(length) if length == N => Ok(bytes),
-        Ok(_) => Err(Problem::new(Code::Io, "the kernel gave too few random bytes")),
-        Err(errno) => Err(Problem::caused(Code::Io, &errno)),
-    }
 }

@@ -20,7 +20,6 @@ pub(crate) mod execute;
 pub(crate) mod files;
 pub(crate) mod keys;
 pub(crate) mod lifecycle;
-pub(crate) mod links;
 pub(crate) mod metadata;
 pub(crate) mod network;
 pub(crate) mod output;

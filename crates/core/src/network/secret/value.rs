@@ -352,7 +352,7 @@ mod tests {
             hex in "[0-9a-f]{32}",
             base in "[A-Za-z0-9]{20}",
             url in "[A-Za-z0-9_-]{22}",
-            typed in "[!-~]{16}",
+            typed in "[!-~]{20}",
         ) {
             for value in [&hex, &base, &url, &typed] {
                 prop_assert_eq!(check(value), Ok(()), "{}", value);

@@ -53,17 +53,24 @@ pub(super) async fn upload(
     let body = request.into_body().into_data_stream();
     let mut parts = Multipart::with_constraints(body, boundary, constraints);
     let mut metadata: Option<Metadata> = None;
+    let mut has_files = false;
     while let Some(part) = parts.next_field().await.map_err(malformed)? {
         match (part.name(), metadata.take()) {
             (Some("metadata"), None) => {
                 metadata = Some(parse(&part.bytes().await.map_err(malformed)?)?);
             }
-            (Some("file"), Some(metadata)) => write(&state, &target, metadata, part).await?,
+            (Some("file"), Some(metadata)) => {
+                write(&state, &target, metadata, part).await?;
+                has_files = true;
+            }
             _ => return Err(invalid("each file needs a part `metadata`, then a part `file`")),
         }
     }
     if metadata.is_some() {
         return Err(invalid("the last file has no content"));
+    }
+    if !has_files {
+        return Err(invalid("the request has no file: each needs a part `metadata`, then `file`"));
     }
     Ok(())
 }

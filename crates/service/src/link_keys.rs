@@ -10,9 +10,9 @@ use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem};
 use tokio::sync::Mutex;
 
-use super::keys::{hex, random};
 use crate::clock::now_ms;
 use crate::options::Home;
+use crate::random::{hex, random};
 
 /// The file. Each line is a key: its id, the time of its creation in milliseconds, and the secret.
 const FILE: &str = "link-keys";
