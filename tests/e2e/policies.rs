@@ -71,7 +71,7 @@ fn policies_are_checked_explained_and_compared(world: &World) {
         (&["explain", one, "https://api.example/v1/../v2"], 1, "invalid-request"),
         (&["explain", one, "api.example:22"], 1, "port-not-allowed"),
         (&["explain", one, "https://other.example/"], 1, "not-allowed"),
-        (&["explain", two, "https://api.openai.com/v1/models"], 0, "allowed"),
+        (&["explain", two, "api.anthropic.com:443"], 0, "allowed"),
         (&["diff", one, two], 1, "+ api.example\n"),
         (&["diff", one, two], 1, "+ api.anthropic.com, port 443\n"),
         (&["diff", two, one], 0, ""),

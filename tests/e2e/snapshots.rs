@@ -23,6 +23,7 @@ macro_rules! as_user {
 
 mod errors;
 mod json;
+mod json_stores;
 mod redact;
 
 /// Access rules under which commands run, and one path is denied.

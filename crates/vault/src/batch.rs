@@ -13,8 +13,9 @@ use stockade_core::OwnerId;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Part};
+use crate::fields::Fields;
 use crate::joined;
-use crate::kind::{Fields, Kind};
+use crate::kind::Kind;
 
 type Private = <X25519HkdfSha256 as hpke::kem::Kem>::PrivateKey;
 type Public = <X25519HkdfSha256 as hpke::kem::Kem>::PublicKey;

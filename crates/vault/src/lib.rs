@@ -4,6 +4,7 @@
 
 mod batch;
 mod error;
+mod fields;
 mod key;
 mod kind;
 mod mapping;
@@ -15,8 +16,9 @@ mod testing;
 
 pub use batch::{Batch, BatchKey, Context, Envelope, Label};
 pub use error::{Error, Part};
+pub use fields::Fields;
 pub use key::MasterKey;
-pub use kind::{Fields, Kind};
+pub use kind::Kind;
 pub use mapping::{check_variables, variable_value};
 pub use predecessor::{PredecessorEnvelope, PredecessorKey};
 pub use reference::{MAX_BYTES as MAX_REFERENCE_BYTES, Reference, SUFFIX as REFERENCE_SUFFIX};

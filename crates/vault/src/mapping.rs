@@ -6,7 +6,7 @@ use stockade_core::network::variables::obeyed_by;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::kind::Fields;
+use crate::fields::Fields;
 
 /// The longest name of a variable, in bytes.
 const NAME_BYTES: usize = 128;

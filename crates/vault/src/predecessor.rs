@@ -13,7 +13,8 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Part};
-use crate::kind::{Fields, Kind};
+use crate::fields::Fields;
+use crate::kind::Kind;
 
 /// The bytes of an uncompressed point.
 const POINT: usize = 65;

@@ -7,8 +7,8 @@ use zeroize::Zeroizing;
 
 use crate::batch::Label;
 use crate::error::Error;
+use crate::fields::Fields;
 use crate::key::MasterKey;
-use crate::kind::Fields;
 
 /// Distinguishes the key for records from every other one.
 const PURPOSE: &str = "stockade 2026-11 records of a vault";

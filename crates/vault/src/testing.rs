@@ -6,7 +6,8 @@ use stockade_core::OwnerId;
 use zeroize::Zeroizing;
 
 use crate::batch::Label;
-use crate::kind::{Fields, Kind};
+use crate::fields::Fields;
+use crate::kind::Kind;
 
 pub(crate) fn label(secret: &str, owner: &str) -> Label {
     let owner = OwnerId::new(owner).unwrap();

@@ -451,7 +451,7 @@ Example:
   stockade help run";
 
 /// The groups of commands in the help of the whole program, each in the order of use.
-pub const GROUPS: [(&str, &[&str]); 6] = [
+pub const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Run a command and review its changes",
         &["run", "bundles", "diff", "apply", "reject", "undo", "history", "trust"],
@@ -498,6 +498,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "metrics",
         ],
     ),
+    ("Network and secrets", &["policy", "secrets"]),
     ("Agents and snippets", &["tool", "snippet", "mcp"]),
     (
         "Stockade itself",

@@ -115,7 +115,8 @@ fn every_command_is_in_one_group_and_has_an_example_that_is_valid() {
         let examples: Vec<_> = lines.map(str::trim).collect();
         assert!(after.starts_with("Example") && !examples.is_empty(), "{name}: {after}");
         for example in examples {
-            let words = words(example);
+            // The shell reads what follows `<`.
+            let words = words(example.split(" < ").next().unwrap_or_default());
             assert!(example.starts_with(&format!("stockade {}", first(name))), "{name}: {example}");
             let words: Vec<_> = words.iter().skip(1).map(std::ffi::OsString::from).collect();
             if let Err(error) = Arguments::parse(FRONT, &words) {

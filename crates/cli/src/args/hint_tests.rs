@@ -79,6 +79,8 @@ fn every_hint_can_be_pasted() {
         let shown = file.display();
         let hints = CALLS.iter().flat_map(|call| text.split(call).skip(1)).filter_map(literal);
         for hint in hints {
+            // The shell reads what follows `<`.
+            let hint = hint.split(" < ").next().unwrap_or_default();
             let words: Vec<_> = hint.split(' ').collect();
             match words[..] {
                 // The verb itself is filled in.

@@ -155,9 +155,9 @@ pub struct Exec {
     #[command(flatten)]
     pub secrets: SecretFlags,
     /// Give this command alone a secret of the vault in an environment variable: a name or id of
-    /// `stockade secrets list`, or a `.ffsecret` file, and a field if it has several. The command sees
+    /// `stockade secrets list`, or a `.ffsecret` file, and `#FIELD` if it has several. The command sees
     /// the value. Can be repeated
-    #[arg(long, value_name = "NAME=SECRET[#FIELD]", value_parser = pair)]
+    #[arg(long, value_name = "NAME=SECRET", value_parser = pair)]
     pub secret_env: Vec<Pair>,
     /// The working directory of the command; a relative path starts where commands start
     #[arg(long, short = 'w', alias = "workdir", value_name = "DIR")]

@@ -50,6 +50,7 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("volume", &["data:/m", "other:/n:ro"]),
     ("volume", &["@/image:/m:ro"]),
     ("cache", &["npm", "mine:/cache"]),
+    ("policy", &["package-registries"]),
     ("env", &["A=b=c", "EMPTY=", "A=d"]),
     ("label", &["team=x"]),
     ("env-file", &["@/variables"]),

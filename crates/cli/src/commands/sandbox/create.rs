@@ -18,7 +18,7 @@ use super::{secret, show};
 use crate::args::image::PullPolicy;
 use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
-use crate::args::sandbox_flags::SecretFlags;
+use crate::args::sandbox_flags::{Network, SecretFlags};
 use crate::base;
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
@@ -318,6 +318,12 @@ fn apply_files(
 /// The request for these arguments, for a caller in this directory.
 pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSandbox, Problem> {
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
+    if arguments.sandbox.net == Some(Network::Learn) {
+        let message =
+            "`--net learn` writes the policy at the end of one command, so it is of `run`";
+        return Err(Problem::new(Code::InvalidInput, message)
+            .remedied_by("stockade run --net learn -- COMMAND"));
+    }
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
     let project = CurrentProject::of(current).root().map(Path::to_owned);
     let of_workspace = workspace.as_ref().map(|workspace| workspace.host.as_path());
