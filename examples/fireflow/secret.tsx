@@ -1,7 +1,7 @@
 /** @jsxImportSource smithers-orchestrator */
 // A secret of the vault becomes a file of the container, which only the command's user can read.
-// `secret` is a `.ffsecret` reference.
-//   stockade up examples/fireflow/secret.tsx --input '{"secret": "deploy.ffsecret"}'
+// `secret` is the name of a secret that `stockade secrets set deploy` has stored.
+//   stockade up examples/fireflow/secret.tsx --input '{"secret": "deploy"}'
 import {
   createSmithers,
   SandboxCreateNode,
@@ -16,7 +16,7 @@ const { Workflow, smithers } = createSmithers({
 export default smithers((ctx) => (
   <Workflow name="secret">
     <SandboxCreateNode id="create" />
-    <SandboxWriteSecretFileNode id="write" from="create" secret={ctx.input.secret} path="/tmp/key" noRetry />
+    <SandboxWriteSecretFileNode id="write" from="create" secret={ctx.input.secret} path="/run/secrets/key" noRetry />
     <SandboxKillNode id="kill" from="write" />
   </Workflow>
 ));

@@ -100,9 +100,18 @@ fn ports_are_reached_along_the_chain(world: &World) {
     assert_eq!(outputs["socket"]["proxyConfig"]["defaultPort"], 3000, "{outputs}");
 }
 
-fn a_secret_needs_a_vault(world: &World) {
-    let outputs = outputs(world, "secret.tsx", &json!({ "secret": "a.ffsecret" }), 1);
-    assert_eq!(outputs["write"]["code"], "UNSUPPORTED", "{outputs}");
+fn a_secret_becomes_a_file(world: &World) {
+    let value = "value-of-the-secret-5c81f02e";
+    let set = world.stockade(&["secrets", "set", "deploy"]).input(value.to_owned()).finish();
+    set.succeeds();
+    let outputs = outputs(world, "secret.tsx", &json!({ "secret": "deploy" }), 0);
+    assert_eq!(outputs["write"]["path"], "/run/secrets/key", "{outputs}");
+    assert!(world.files_with(&world.data(), value).is_empty());
+}
+
+fn a_secret_that_is_not_stored_is_refused(world: &World) {
+    let outputs = outputs(world, "secret.tsx", &json!({ "secret": "other" }), 1);
+    assert_eq!(outputs["write"]["code"], "SECRET_NOT_FOUND", "{outputs}");
 }
 
 as_root_and_as_user!(
@@ -110,7 +119,8 @@ as_root_and_as_user!(
     a_stream_is_split,
     files_go_in_and_come_back,
     ports_are_reached_along_the_chain,
-    a_secret_needs_a_vault,
+    a_secret_becomes_a_file,
+    a_secret_that_is_not_stored_is_refused,
 );
 
 /// The compiler checks the package and its uses.

@@ -9,7 +9,7 @@ use crate::harness::World;
 const OPERATIONS: &str = include_str!("../../cases/opensandbox/operations.txt");
 
 /// What is refused as not supported, by the beginning of its path.
-const UNSUPPORTED: [&str; 3] = ["execd /code", "lifecycle /pools", "lifecycle /templates"];
+const UNSUPPORTED: [&str; 2] = ["lifecycle /pools", "lifecycle /templates"];
 
 fn every_operation_is_served_or_unsupported(world: &World) {
     let server = Server::start(world, &[]);

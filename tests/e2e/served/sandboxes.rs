@@ -77,9 +77,7 @@ fn commands_and_files(world: &World) {
     assert_eq!(plain.status, 400, "{}", plain.text());
     let unknown = ask("POST /command", &json!({ "command": "id", "nice": 1 }));
     assert_eq!((unknown.status, unknown.value()["code"].clone()), (501, json!("UNSUPPORTED")));
-    for line in ["POST /code", "GET /code/contexts"] {
-        assert_eq!(ask(line, &Value::Null).status, 501, "{line}");
-    }
+    assert_eq!(ask("POST /code", &Value::Null).status, 400);
 }
 
 fn ports_are_relayed(world: &World) {

@@ -48,7 +48,10 @@ fn of_secrets(world: &World) {
 fn of_policies(world: &World) {
     let mut calls = Calls::new(world, "json/policies");
     world.write("one.toml", "[[allow]]\nhost = \"api.example\"\n");
-    world.write("two.toml", "[[allow]]\nhost = \"api.example\"\n[[allow]]\nhost = \"other.example\"\n");
+    world.write(
+        "two.toml",
+        "[[allow]]\nhost = \"api.example\"\n[[allow]]\nhost = \"other.example\"\n",
+    );
     calls.call("check", &["policy", "check", "one.toml", "--json"]);
     calls.call("explain", &["policy", "explain", "one.toml", "https://api.example/", "--json"]);
     calls.call("diff", &["policy", "diff", "one.toml", "two.toml", "--json"]);

@@ -1,7 +1,10 @@
 //! Nodes that transfer files.
 
 use serde_json::{Map, Value, json};
-use stockade_api::{Bytes, OperationInfo, OperationStatus, Problem, Result, SyncFiles, Vfs};
+use stockade_api::{
+    Bytes, OperationInfo, OperationStatus, Problem, Result, SecretReference, SyncFiles, Vfs,
+    WriteSecretFile,
+};
 use stockade_core::Code;
 use stockade_core::access::Level;
 
@@ -85,13 +88,22 @@ async fn end(call: &Call<'_>, mut info: OperationInfo) -> Result<OperationInfo> 
     }
 }
 
-/// Writes a secret as a file inside.
-pub(super) fn write_secret(call: &Call<'_>) -> Result<Map<String, Value>> {
-    let path: Bytes = call.ports.required("path")?;
-    let _: String = call.ports.required("secret")?;
-    call.ports.sandbox()?;
-    call.ports.check_path(Level::ReadWrite, &path.0)?;
-    Err(Problem::new(Code::Unsupported, "this server has no vault of secrets")
-        .because("a .ffsecret reference is resolved by a vault")
-        .remedied_by("stockade secret set ID NAME"))
+/// Writes a secret of the vault as a file inside.
+pub(super) async fn write_secret(call: &Call<'_>) -> Result<Map<String, Value>> {
+    let ports = call.ports;
+    let path: Bytes = ports.required("path")?;
+    ports.check_path(Level::ReadWrite, &path.0)?;
+    let mut secret = SecretReference::new(ports.required::<String>("secret")?);
+    secret.field = ports.optional("field")?;
+    secret.scope = ports.optional("scope")?.unwrap_or_default();
+    let request = WriteSecretFile {
+        sandbox_id: ports.sandbox()?,
+        path: path.clone(),
+        secret,
+        mode: None,
+        uid: ports.optional("uid")?,
+        gid: None,
+    };
+    call.sandboxes.write_secret_file(&call.caller_of("secret"), request).await?;
+    Ok(members(json!({ "path": path })))
 }

@@ -43,7 +43,7 @@ pub async fn run(
         "SandboxStreamSplitterNode" => commands::split(&call).await,
         "SandboxSyncFromVFSNode" => files::sync(&call, true).await,
         "SandboxSyncToVFSNode" => files::sync(&call, false).await,
-        "SandboxWriteSecretFileNode" => files::write_secret(&call),
+        "SandboxWriteSecretFileNode" => files::write_secret(&call).await,
         "SandboxHttpRequestNode" => requests::http(&call).await,
         "SandboxHttpStreamNode" => requests::stream(&call).await,
         "SandboxWebSocketNode" => requests::web_socket(&call).await,

@@ -108,7 +108,7 @@ fn forbidden(path: &Path, cause: String) -> Problem {
     let message = format!("the directory {} must not be used", path.display());
     Problem::new(Code::VfsForbidden, message)
         .because(cause)
-        .remedied_by("stockade workspace create")
+        .remedied_by("stockade workspace create NAME")
 }
 
 fn not_open(path: &Path, error: &stockade_bundle::beneath::Error) -> Problem {
