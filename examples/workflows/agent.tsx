@@ -7,14 +7,17 @@ const { Workflow, Task, smithers, outputs } = createSmithers({
   output: { type: "object", required: ["summary"], properties: { summary: { type: "string" } } },
 });
 
+// A prompt is the text of the task, and then what the answer must be.
+const asked = (prompt) => prompt.split("\n\n")[0];
+
 const planner = {
   async generate({ prompt }) {
-    const topic = prompt.replace("Plan: ", "");
+    const topic = asked(prompt).replace("Plan: ", "");
     return { text: "```json\n" + JSON.stringify({ steps: [`read about ${topic}`, "write"] }) + "\n```" };
   },
 };
 
-const writer = async ({ prompt }) => JSON.stringify({ summary: prompt.toUpperCase() });
+const writer = async ({ prompt }) => JSON.stringify({ summary: asked(prompt).toUpperCase() });
 
 export default smithers((ctx) => (
   <Workflow name="agent">

@@ -108,7 +108,7 @@ fn a_parent_waits_with_its_child(world: &World) {
     call(world, &["up", &file, "--run-id", "no"]).ends_with(3);
     call(world, &["deny", "no", "deploy", "--note", "not now"]).succeeds();
     let error = finished_run(world, "no")["run"]["error"].clone();
-    assert_eq!(error["code"], "SANDBOX_EXECUTION_FAILED", "{error}");
+    assert_eq!(error["code"], "APPROVAL_DENIED", "{error}");
     assert!(error["message"].as_str().unwrap().contains("not now"), "{error}");
     is_clean(world);
 }

@@ -46,7 +46,7 @@ async fn a_worker_ends_with_its_call_and_lines_are_kept() {
         ("console.log(\"before\"); await new Promise(() => {});", ErrorCode::NeverSettles),
         ("console.log(\"before\"); throw new Error(\"x\");", ErrorCode::RuntimeError),
         ("console.log(\"before\"); const a = []; for (;;) a.push(new Array(1000).fill(1));", {
-            ErrorCode::RuntimeError
+            ErrorCode::OutOfMemory
         }),
     ] {
         let transcript = run(&runner, source, 1_000.0).await;

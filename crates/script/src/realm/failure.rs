@@ -23,7 +23,7 @@ pub struct Failure {
     pub name: Option<String>,
     /// The error's message, or the value as text.
     pub message: String,
-    /// The error's `code`, if it has one.
+    /// The error's `code`, if it has one that is a text. Numbers are the old codes of `DOMException`.
     pub code: Option<String>,
     /// The stack trace, innermost frame first: `at name (file:line:column)`.
     pub frames: Vec<String>,
@@ -107,7 +107,7 @@ impl Failure {
             is_exhausted,
             name: Some(name),
             message,
-            code: field(ctx, object, "code"),
+            code: code(ctx, object),
             frames: frames.take(MAX_FRAMES).collect(),
             cause: cause.map(|cause| Box::new(Self::with_depth(ctx, &cause, program, depth + 1))),
         }
@@ -149,7 +149,7 @@ impl Failure {
         drop(ctx.catch());
         let message = field(ctx, object, "message").filter(|message| !message.is_empty());
         Self {
-            code: field(ctx, object, "code"),
+            code: code(ctx, object),
             message: message.or(json).unwrap_or_else(|| text(ctx, value.clone())),
             ..Self::default()
         }
@@ -161,6 +161,17 @@ fn field<'js>(ctx: &Ctx<'js>, object: &Object<'js>, name: &str) -> Option<String
     match object.get::<_, Value<'js>>(name) {
         Ok(value) if value.is_undefined() || value.is_null() => None,
         Ok(value) => Some(text(ctx, value)),
+        Err(_) => {
+            drop(ctx.catch());
+            None
+        }
+    }
+}
+
+fn code<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> Option<String> {
+    match object.get::<_, Value<'js>>("code") {
+        Ok(value) if value.is_string() => Some(text(ctx, value)),
+        Ok(_) => None,
         Err(_) => {
             drop(ctx.catch());
             None

@@ -181,7 +181,19 @@ async fn a_snippet_is_answered_with_its_transcript() {
     let fields: Vec<_> = told.as_object().unwrap().keys().collect();
     assert_eq!(
         fields,
-        ["derived", "durationMs", "errors", "facts", "logs", "playgroundUrl", "timedOut"]
+        [
+            "derived",
+            "durationMs",
+            "errorCode",
+            "errors",
+            "facts",
+            "libraries",
+            "logs",
+            "phase",
+            "playgroundUrl",
+            "timedOut",
+            "warnings"
+        ]
     );
     assert_eq!(result["structuredContent"]["phase"], json!("run"));
     assert!(told["playgroundUrl"].as_str().unwrap().contains("/playground#src="), "{told}");

@@ -74,7 +74,7 @@ fn facts_survive_what_ends_a_run() {
     let ends = [
         ("for (;;) {}", ErrorCode::Timeout, 500.0),
         ("await new Promise(() => {});", ErrorCode::NeverSettles, 10_000.0),
-        ("const a = []; for (;;) a.push(new Uint8Array(1e6));", ErrorCode::RuntimeError, 10_000.0),
+        ("const a = []; for (;;) a.push(new Uint8Array(1e6));", ErrorCode::OutOfMemory, 10_000.0),
         ("throw new Error(\"x\");", ErrorCode::RuntimeError, 10_000.0),
     ];
     for (end, code, timeout) in ends {

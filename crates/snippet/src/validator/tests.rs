@@ -85,7 +85,10 @@ fn no_spelling_reaches_a_denied_name() {
         "await import(\"./a.js\");",
         "export { readFileSync } from \"node:fs\";",
         "export * from \"node:fs\";",
-        "import type { Stats } from \"node:fs\"; export type { Stats };",
+        "import { type Stats, readFileSync } from \"node:fs\"; readFileSync(\"x\");",
+        "import {} from \"node:fs\";",
+        "export { type Stats, readFileSync } from \"node:fs\";",
+        "export {} from \"node:fs\";",
         "import fs = require(\"node:fs\"); fs.x();",
         "const o = { process }; console.log(o);",
         "console.log(`${process}`, typeof require);",
@@ -93,6 +96,19 @@ fn no_spelling_reaches_a_denied_name() {
         "globalThis.fetch = 1 as any;",
     ] {
         assert!(!faults(source).is_empty(), "{source}");
+    }
+}
+
+// The compiler removes these imports: no module is loaded.
+#[test]
+fn imports_of_types_only_are_accepted() {
+    for source in [
+        "import type { Stats } from \"node:fs\"; export type { Stats };",
+        "import { type Stats } from \"node:fs\"; const a: Stats | null = null; console.log(a);",
+        "export type { Stats } from \"node:fs\";",
+        "export type * from \"node:fs\";",
+    ] {
+        assert_eq!(faults(source), Vec::<String>::new(), "{source}");
     }
 }
 

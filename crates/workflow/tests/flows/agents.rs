@@ -31,11 +31,18 @@ pub(crate) struct FakeSandboxes {
     file_text: Mutex<String>,
     /// The results of commands; none of one that was never started.
     results: Mutex<BTreeMap<String, Option<(i32, String)>>>,
+    /// Whether commands change no file of the project.
+    is_pure: bool,
 }
 
 impl FakeSandboxes {
     pub(crate) fn new(answer: fn(u32, &str) -> (i32, String)) -> Arc<Self> {
+        Self::with_changes(answer, true)
+    }
+
+    fn with_changes(answer: fn(u32, &str) -> (i32, String), has_changes: bool) -> Arc<Self> {
         Arc::new(Self {
+            is_pure: !has_changes,
             requests: Mutex::default(),
             answer,
             executions: Mutex::default(),
@@ -48,6 +55,21 @@ impl FakeSandboxes {
     fn requests(&self) -> Vec<(String, Value)> {
         let asked = self.requests.lock().unwrap();
         asked.iter().map(|(operation, _, request)| (operation.clone(), request.clone())).collect()
+    }
+
+    /// The sandboxes that were created and not killed.
+    fn list(&self, caller: &Caller) -> SandboxList {
+        let asked = self.requests();
+        let ids = |name: &str| {
+            let asked = asked.iter().filter(|(operation, _)| operation == name);
+            asked.map(|(_, request)| request["id"].clone()).collect::<Vec<_>>()
+        };
+        let killed = ids("kill");
+        let mut left = ids("create");
+        left.retain(|id| !killed.contains(id));
+        left.dedup();
+        let sandboxes = left.iter().map(|id| sandbox(caller, id)).collect();
+        SandboxList { sandboxes, ..SandboxList::default() }
     }
 
     fn keys(&self) -> Vec<String> {
@@ -152,9 +174,10 @@ macro_rules! unimplemented_calls {
                 match operation {
                     "execute_stream" => self.0.execute(request),
                     "collect_changes" => {
-                        Ok(json!({ "bundle": bundle(), "notes": [] }))
+                        let bundle = (!self.0.is_pure).then(bundle);
+                        Ok(json!({ "bundle": bundle, "notes": [] }))
                     }
-                    "list" => Ok(serde_json::to_value(SandboxList::default()).unwrap()),
+                    "list" => Ok(serde_json::to_value(self.0.list(caller)).unwrap()),
                     _ => Ok(serde_json::to_value(sandbox(caller, &request["id"])).unwrap()),
                 }
             }
@@ -209,6 +232,14 @@ fn flow(agent: &str, rest: &str) -> String {
     )
 }
 
+/// The prompt of the task of `flow` for an input: the text of the task, then what its schema requires.
+fn prompt(word: &str) -> String {
+    format!(
+        "Say {word}\n\nEnd the answer with JSON that is valid by this JSON Schema:\n\
+         {{\"required\":[\"said\"],\"type\":\"object\"}}"
+    )
+}
+
 fn answer(_: u32, read: &str) -> (i32, String) {
     (0, format!("Of course:\n```json\n{}\n```\n", json!({ "said": read })))
 }
@@ -220,10 +251,12 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
     let source =
         flow("{ command: [\"agent\", \"-x\"], env: { TOKEN: \"hush\" }, timeoutMs: 5000 }", "");
     let run = world.run(&source, json!({ "word": "hi" })).await;
-    assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
+    assert_eq!(run.output, Some(json!({ "said": prompt("hi") })), "{run:?}");
     let asked = fake.requests();
     let operations: Vec<_> = asked.iter().map(|(operation, _)| operation.as_str()).collect();
-    assert_eq!(operations, ["create", "write_file", "execute_stream", "collect_changes", "kill"]);
+    // The sandbox is that of all agents of the run, and ends with the run.
+    let expected = ["create", "write_file", "execute_stream", "collect_changes", "list", "kill"];
+    assert_eq!(operations, expected);
     let (create, execute) = (&asked[0].1, &asked[2].1);
     assert_eq!(create["workspace"]["inside"], "/workspace");
     assert_eq!(create["workspace"]["host"], world.path().canonicalize().unwrap().to_str().unwrap());
@@ -233,7 +266,7 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
     assert_eq!(execute["environment"]["TOKEN"], "hush");
     assert_eq!(execute["timeoutSeconds"], 5.0);
     assert_eq!(execute["sandboxId"], create["id"]);
-    assert_eq!(asked[4].1["id"], create["id"]);
+    assert_eq!(asked[5].1["id"], create["id"]);
     assert_eq!(world.tasks(&run).await[0].bundle.as_deref(), Some("b1"));
 }
 
@@ -254,11 +287,13 @@ async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not(
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
     let keys = fake.keys();
     let name = |at: usize| keys[at].split(':').next().unwrap().to_owned();
-    assert_eq!(keys[1], format!("{}:input:1", name(0)));
-    assert_eq!(keys[2], format!("{}:execute:1", name(0)));
-    assert_eq!(keys[3], format!("{}:execute:2", name(0)));
-    assert_eq!(keys[4], format!("{}:changes:1", name(0)));
-    assert_ne!(name(0), name(6));
+    assert_eq!(keys[1], format!("{}:input:1", name(1)));
+    assert_eq!(keys[2], format!("{}:execute:1", name(1)));
+    assert_eq!(keys[3], format!("{}:execute:2", name(1)));
+    assert_eq!(keys[4], format!("{}:changes:1", name(1)));
+    // The sandbox is that of the run, so another try has it too.
+    assert_eq!(keys[5], keys[0]);
+    assert_ne!(name(1), name(6));
     let follow =
         stockade_api::Follow { id: run.id.clone(), from: 0, wait_ms: 0, known_status: None };
     let events = stockade_api::Workflows::follow(&world.workflows, &world.caller, follow).await;
@@ -292,7 +327,7 @@ async fn what_is_no_answer_is_asked_for_again() {
 
 #[tokio::test]
 async fn answers_of_commands_are_kept_by_what_they_are_asked() {
-    let fake = FakeSandboxes::new(answer);
+    let fake = FakeSandboxes::with_changes(answer, false);
     let world = world(&fake).await;
     let count =
         || fake.requests().iter().filter(|(operation, _)| operation == "execute_stream").count();
@@ -309,10 +344,34 @@ async fn answers_of_commands_are_kept_by_what_they_are_asked() {
         (flow("{ command: \"agent\", env: { A: \"2\" } }", "cache"), "hi", true),
         (flow("{ command: \"agent\", env: { A: \"1\" } }", "cache"), "hi", false),
     ] {
-        let run = world.run(&source, json!({ "word": word })).await;
+        // Files of the project are a part of the key, those in this directory are not.
+        let file = world.write("project/.smithers/flow.tsx", &source);
+        let run = world.up(&file, json!({ "word": word })).await.unwrap();
+        let run = world.ended(&run.id).await;
         assert_eq!(run.status, RunStatus::Finished, "{run:?}");
         expected += usize::from(is_new);
         assert_eq!(count(), expected, "{source}");
+    }
+    // What a command sees of the project has changed.
+    world.write("project/a.txt", "more");
+    let file = world.path().join("project/.smithers/flow.tsx");
+    let run = world.up(&file, json!({ "word": "hi" })).await.unwrap();
+    world.ended(&run.id).await;
+    assert_eq!(count(), expected + 1);
+}
+
+#[tokio::test]
+async fn an_answer_with_changes_of_files_is_not_kept() {
+    let fake = FakeSandboxes::new(answer);
+    let world = world(&fake).await;
+    let file = world.write("project/.smithers/flow.tsx", &flow("{ command: \"agent\" }", "cache"));
+    for expected in [1, 2] {
+        let run = world.up(&file, json!({ "word": "hi" })).await.unwrap();
+        let run = world.ended(&run.id).await;
+        assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+        let requests = fake.requests();
+        let executed = requests.iter().filter(|(operation, _)| operation == "execute_stream");
+        assert_eq!(executed.count(), expected);
     }
 }
 
@@ -328,7 +387,7 @@ async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
     );
     let source = flow("{ adapter: \"mine\", model: \"small\" }", "");
     let run = world.run(&source, json!({ "word": "hi" })).await;
-    assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
+    assert_eq!(run.output, Some(json!({ "said": prompt("hi") })), "{run:?}");
     let command: CommandLine =
         serde_json::from_value(fake.requests()[2].1["command"].clone()).unwrap();
     let CommandLine::Program(words) = command else { panic!("{command:?}") };

@@ -316,7 +316,9 @@ async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
     assert_eq!(refused.code, Code::Conflict, "{refused:?}");
     world.workflows.resume_run(&world.caller, resume(true)).await.unwrap();
     let run = world.ended(&run.id).await;
-    assert_eq!(run.output, Some(json!({ "said": "hi" })), "{run:?}");
+    // The prompt of an agent ends with the schema of its output.
+    let said = run.output.as_ref().and_then(|output| output["said"].as_str()).unwrap_or_default();
+    assert!(said.starts_with("hi\n\nEnd the answer with JSON"), "{run:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-// run: `memoryLimit` "512 megabytes": `512 megabytes` is invalid: expected a size such as 512M, 2g or 1048576 … at memory-in-words.tsx:9:5
+// up: memory-in-words.tsx:9:5 — `memoryLimit` "512 megabytes": `512 megabytes` is invalid: expected a size such as 512M, 2g or 1048576
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

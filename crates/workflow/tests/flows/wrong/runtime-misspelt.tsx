@@ -1,4 +1,4 @@
-// run: Unsupported sandbox runtime: bublewrap — did you mean bubblewrap? … at runtime-misspelt.tsx:9:5
+// up: runtime-misspelt.tsx:9:5 — Unsupported sandbox runtime: bublewrap — did you mean bubblewrap?
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// run: the runtime `bubblewrap` does not support `workspace` … at workspace-of-another-shape.tsx:9:5
+// up: workspace-of-another-shape.tsx:9:5 — the runtime `bubblewrap` does not support `workspace`
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -137,6 +137,12 @@ fn structured(
         Some(_) => return Err(invalid("diffBundle is not an object")),
     };
     let patches = files(&mut fields, "patches")?;
+    if let Some((path, _)) = patches.iter().find(|(path, _)| {
+        !path.starts_with("patches/") || RelativePath::new(path.as_bytes()).is_err()
+    }) {
+        let message = format!("{path:?} of patches is not a path below patches");
+        return Err(TaskError::new("TOOL_PATH_ESCAPE", message));
+    }
     if !patches.is_empty() {
         let message = "`patches` of a result cannot be applied: return the changes as `diffBundle`, { seq, baseRef, patches: [{ path, operation, diff }] }";
         return Err(invalid(message));
@@ -345,7 +351,7 @@ mod tests {
         let value = json!({
             "status": "finished", "output": 1, "outputs": {"a": 2}, "runId": "r",
             "remoteRunId": "vm", "workspaceId": "w", "containerId": "", "streamLogPath": "log",
-            "patches": [{"path": "patches/a.patch", "content": "p"}],
+            "patches": [],
             "artifacts": [{"path": "artifacts/a", "content": "c"}],
             "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": []}, "more": null,
         });
@@ -359,7 +365,7 @@ mod tests {
         let ProviderResult::Structured(result) = result else { panic!("{result:?}") };
         assert_eq!((result.status, &result.outputs), (Status::Finished, &json!({"a": 2})));
         assert_eq!(result.run_id.as_deref(), Some("vm"));
-        assert_eq!(result.patches, [("patches/a.patch".to_owned(), b"p".to_vec())]);
+        assert!(result.patches.is_empty());
         assert_eq!(result.artifacts, [("artifacts/a".to_owned(), b"c".to_vec())]);
         assert_eq!(result.stream_log.as_deref(), Some(b"{}\n".as_slice()));
         assert!(result.diff_bundle.is_some());
@@ -400,6 +406,11 @@ mod tests {
             ),
             (with("patches", json!({})), "INVALID_INPUT"),
             (with("patches", json!([{"path": "patches/a"}])), "INVALID_INPUT"),
+            // Nothing applies them, so they must not be accepted.
+            (with("patches", json!([{"path": "patches/a", "content": ""}])), "INVALID_INPUT"),
+            (with("patches", json!([{"path": "patches/../a", "content": ""}])), "TOOL_PATH_ESCAPE"),
+            (with("patches", json!([{"path": "artifacts/a", "content": ""}])), "TOOL_PATH_ESCAPE"),
+            (with("patches", json!([{"path": "/etc/a", "content": ""}])), "TOOL_PATH_ESCAPE"),
             (with("artifacts", json!([{"path": 1, "content": ""}])), "INVALID_INPUT"),
             (with("artifacts", json!(["artifacts/a"])), "INVALID_INPUT"),
             (with("artifacts", json!(many)), "INVALID_INPUT"),
