@@ -107,9 +107,12 @@ pub(crate) async fn authenticate(
     authenticate_with(State((admission, failure)), request, next).await
 }
 
+/// How a dialect answers a request that is refused.
+pub(crate) type Refusal = fn(Problem) -> Response;
+
 /// The same, for a dialect whose refusals have another form.
 pub(crate) async fn authenticate_with(
-    State((admission, refuse)): State<(Admission, fn(Problem) -> Response)>,
+    State((admission, refuse)): State<(Admission, Refusal)>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -92,7 +92,7 @@ fn compressed() -> Result<(), String> {
     let point = STANDARD.decode(text(&changed["publicKey"])).unwrap();
     let sign = 2 + (point[64] & 1);
     let compressed = [&[sign], &point[1..33]].concat();
-    let mut off_the_curve = point.clone();
+    let mut off_the_curve = point;
     off_the_curve[64] ^= 1;
     for bad in [compressed, off_the_curve, vec![4; 65], vec![0], Vec::new()] {
         changed["publicKey"] = json!(STANDARD.encode(bad));

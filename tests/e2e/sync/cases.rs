@@ -9,14 +9,10 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{Scene, list, read, reason};
+use crate::cases::{drive, no_driver, same};
 use crate::daemons::{kill_server, wait_until};
 use crate::harness::{Identity, World};
 use crate::served::Server;
-
-#[path = "../../cases/support.rs"]
-mod support;
-
-use support::{drive, no_driver, same};
 
 type Checked = Result<(), String>;
 

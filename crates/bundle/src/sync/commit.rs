@@ -16,6 +16,9 @@ use crate::manifest::{ContentHash, Node};
 
 /// How often a commit is made when the branch changes meanwhile.
 const ATTEMPTS: u32 = 3;
+
+/// What writes the standard input of a command.
+type Input<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 /// The name of an object that does not exist.
 const NONE: &str = "0000000000000000000000000000000000000000";
 
@@ -272,11 +275,7 @@ impl Git {
     }
 
     /// The output of a command, without the newline at its end.
-    fn output(
-        &self,
-        words: &[&str],
-        input: Option<&dyn Fn(&mut dyn Write) -> io::Result<()>>,
-    ) -> Result<Vec<u8>, CommitError> {
+    fn output(&self, words: &[&str], input: Option<Input<'_>>) -> Result<Vec<u8>, CommitError> {
         let mut command = Command::new("git");
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"GIT_") {

@@ -327,10 +327,10 @@ impl Planning<'_, '_> {
         }
         let changed_there = base.and_then(mode).is_some_and(|base| Some(base) == from);
         if !changed_there {
-            self.to_destination(path, Some(destination), Some(source));
+            self.act_at_destination(path, Some(destination), Some(source));
         } else if self.comparison.mode == Mode::TwoWay {
             self.base.insert(path.clone(), destination.node.clone());
-            self.to_source(path, Some(source), Some(destination));
+            self.act_at_source(path, Some(source), Some(destination));
         } else {
             self.plan.unchanged += 1;
         }
@@ -352,15 +352,15 @@ impl Planning<'_, '_> {
                 self.delete_at_destination(&path, &found);
             }
             self.delete_at_destination(path, destination);
-            self.to_destination(path, None, Some(source));
+            self.act_at_destination(path, None, Some(source));
             return Ok(());
         }
         if is_directory(&source.node) {
             self.delete_at_destination(path, destination);
-            self.to_destination(path, None, Some(source));
+            self.act_at_destination(path, None, Some(source));
             return Ok(());
         }
-        self.to_destination(path, Some(destination), Some(source));
+        self.act_at_destination(path, Some(destination), Some(source));
         Ok(())
     }
 
@@ -402,10 +402,10 @@ impl Planning<'_, '_> {
             && !is_directory(&source.node)
         {
             self.base.remove(path);
-            self.to_source(path, Some(source), None);
+            self.act_at_source(path, Some(source), None);
             return Ok(());
         }
-        self.to_destination(path, None, Some(source));
+        self.act_at_destination(path, None, Some(source));
         Ok(())
     }
 
@@ -420,7 +420,7 @@ impl Planning<'_, '_> {
                 let base = self.known(path);
                 if directory {
                     if self.needed.1.contains(path) {
-                        self.to_source(path, None, Some(destination));
+                        self.act_at_source(path, None, Some(destination));
                     }
                     return Ok(());
                 }
@@ -428,7 +428,7 @@ impl Planning<'_, '_> {
                     self.delete_at_destination(path, destination);
                     return Ok(());
                 }
-                self.to_source(path, None, Some(destination));
+                self.act_at_source(path, None, Some(destination));
                 Ok(())
             }
             Mode::Mirror => {
@@ -467,7 +467,7 @@ impl Planning<'_, '_> {
             Policy::Source if plain => {
                 self.settled(path, node(source), node(destination));
                 match source {
-                    Some(source) => self.to_destination(path, destination, Some(source)),
+                    Some(source) => self.act_at_destination(path, destination, Some(source)),
                     None => {
                         if let Some(destination) = destination {
                             self.delete_at_destination(path, destination);
@@ -515,7 +515,7 @@ impl Planning<'_, '_> {
             self.blocked = Some(path.clone());
             return Ok(());
         }
-        self.to_source(path, source, Some(destination));
+        self.act_at_source(path, source, Some(destination));
         Ok(())
     }
 
@@ -539,10 +539,15 @@ impl Planning<'_, '_> {
 
     fn delete_at_destination(&mut self, path: &RelativePath, old: &Found) {
         self.base.remove(path);
-        self.to_destination(path, Some(old), None);
+        self.act_at_destination(path, Some(old), None);
     }
 
-    fn to_destination(&mut self, path: &RelativePath, old: Option<&Found>, new: Option<&Found>) {
+    fn act_at_destination(
+        &mut self,
+        path: &RelativePath,
+        old: Option<&Found>,
+        new: Option<&Found>,
+    ) {
         if let Some(new) = new {
             self.base.insert(path.clone(), new.node.clone());
         }
@@ -550,7 +555,7 @@ impl Planning<'_, '_> {
         self.plan.at_destination.push(Action { path, old, new });
     }
 
-    fn to_source(&mut self, path: &RelativePath, old: Option<&Found>, new: Option<&Found>) {
+    fn act_at_source(&mut self, path: &RelativePath, old: Option<&Found>, new: Option<&Found>) {
         if new.is_some_and(|new| leaves(path, &new.node)) {
             self.skip(path, SkipReason::UnsafeLink);
             return;

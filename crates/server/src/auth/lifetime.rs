@@ -75,7 +75,7 @@ mod tests {
         async fn until_unusable(&self, id: &str) {
             let mut revoked = self.0.clone();
             if revoked.wait_for(|revoked| *revoked == id).await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
 

@@ -151,7 +151,7 @@ pub(super) async fn find_snapshot(
     let mut named: Vec<_> =
         all.iter().filter(|snapshot| snapshot.name.as_deref() == Some(name)).collect();
     named.sort_by_key(|snapshot| snapshot.created_at);
-    Ok(by_id.or(named.last().copied()).map(|snapshot| snapshot.id.clone()))
+    Ok(by_id.or_else(|| named.last().copied()).map(|snapshot| snapshot.id.clone()))
 }
 
 /// A time to live in seconds.

@@ -42,7 +42,7 @@ mod tests {
         let all = SnapshotsInUse::default();
         let id = SnapshotId::new("isolated-1").unwrap();
         let mark = all.enter(&id);
-        assert!(all.clone().contains(&id));
+        assert!(all.contains(&id));
         drop(mark);
         assert!(!all.contains(&id));
     }

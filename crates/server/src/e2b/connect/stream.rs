@@ -30,7 +30,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for StreamBody<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        check_type(request.headers(), CONTENT_TYPE)?;
+        check_type(request.headers(), CONTENT_TYPE).map_err(|refusal| *refusal)?;
         let body = Bytes::from_request(request, state).await;
         let invalid = |message: String| {
             StreamError(RpcError::new(RpcCode::InvalidArgument, message)).into_response()

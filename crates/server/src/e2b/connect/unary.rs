@@ -21,7 +21,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Unary<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        check_type(request.headers(), "application/json")?;
+        check_type(request.headers(), "application/json").map_err(|refusal| *refusal)?;
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| {
             RpcError::new(RpcCode::ResourceExhausted, error.to_string()).into_response()
@@ -36,18 +36,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Unary<T> {
 }
 
 /// Refuses another type of content, such as that of binary messages, and compression.
-pub(super) fn check_type(headers: &HeaderMap, expected: &str) -> Result<(), Response> {
+pub(super) fn check_type(headers: &HeaderMap, expected: &str) -> Result<(), Box<Response>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let kind = text(header::CONTENT_TYPE.as_str()).and_then(|kind| kind.split(';').next());
     if !kind.unwrap_or_default().trim().eq_ignore_ascii_case(expected) {
         let body =
             json!({ "code": "unknown", "message": format!("the content type must be {expected}") });
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, Json(body)).into_response());
+        return Err(Box::new((StatusCode::UNSUPPORTED_MEDIA_TYPE, Json(body)).into_response()));
     }
     for name in ["content-encoding", "connect-content-encoding"] {
         if text(name).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
             let message = "compressed messages are not supported";
-            return Err(RpcError::new(RpcCode::Unimplemented, message).into_response());
+            return Err(Box::new(RpcError::new(RpcCode::Unimplemented, message).into_response()));
         }
     }
     Ok(())
