@@ -12,7 +12,7 @@ const { Workflow, Task, smithers, outputs } = createSmithers({
 });
 
 const counter = {
-  command: ["/bin/sh", "-c", `printf '{"words": %d, "where": "%s"}' "$(wc -w)" "$PWD"`],
+  command: ["/bin/sh", "-c", `printf '{"words": %d, "where": "%s"}' "$(head -n 1 | wc -w)" "$PWD"`],
   timeoutMs: 30_000,
 };
 

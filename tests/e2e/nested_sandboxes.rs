@@ -111,10 +111,8 @@ fn inner_changes_are_decided_about_and_go_to_the_workspace_around(world: &World)
     is_clean(world);
 }
 
-fn it_is_off_unless_both_allow_it(world: &World) {
-    for (name, outer, attribute) in
-        [("neither", "", ""), ("outer", "allowNested", ""), ("inner", "", "allowNested")]
-    {
+fn it_is_off_unless_the_inner_one_allows_it(world: &World) {
+    for (name, outer, attribute) in [("neither", "", ""), ("outer", "allowNested", "")] {
         let file = inner(world, name, outer, attribute, "touch ran; echo '{}'");
         up(world, &file, name).ends_with(1);
         let run = inspect(world, name);
@@ -122,6 +120,13 @@ fn it_is_off_unless_both_allow_it(world: &World) {
         assert!(message.contains("disabled by default"), "{name}: {message}");
         assert_eq!(run["sandboxes"].as_array().unwrap().len(), 1, "{run}");
     }
+    let file = inner(world, "inner", "", "allowNested", "touch ran; echo '{}'");
+    up(world, &file, "inner").ends_with(3);
+    call(world, &["approve", "inner", "box/in"]).succeeds();
+    wait_until("the outer one waits", || nodes(&inspect(world, "inner")) == ["box"]);
+    call(world, &["approve", "inner", "box"]).succeeds();
+    finished_run(world, "inner");
+    assert!(world.has("ran"));
     is_clean(world);
 }
 
@@ -201,7 +206,15 @@ fn nobody_gets_more_than_is_around(world: &World) {
         assert_eq!(error["code"], "INVALID_INPUT", "{name}: {error}");
         assert!(error["message"].as_str().unwrap().contains(told), "{name}: {error}");
     };
-    refused("off", "", approval_task(&plain, ""), "disabled by default");
+    // A command without the attribute is answered, and gets no sandbox.
+    let attributes = format!("command={{{}}}", json!(approval_task(&plain, "")));
+    up(world, &flow(world, "off", &attributes, ""), "off").succeeds();
+    let run = inspect(world, "off");
+    let given = &run["run"]["output"]["given"];
+    assert_eq!(given["status"], "failed", "{run}");
+    assert_eq!(given["outputs"]["error"]["code"], "INVALID_INPUT", "{run}");
+    assert!(given.to_string().contains("disabled by default"), "{run}");
+    assert_eq!(run["sandboxes"].as_array().unwrap().len(), 1, "{run}");
     let away =
         approval_task(&plain, "").replace(&format!("\"{}\"", "ab".repeat(20)), "\"../../../etc\"");
     refused("away", "allowNested", away, "the identity of");
@@ -404,7 +417,7 @@ fn nothing_is_done_twice_when_the_server_is_killed(world: &World) {
 
 as_root_and_as_user![
     inner_changes_are_decided_about_and_go_to_the_workspace_around,
-    it_is_off_unless_both_allow_it,
+    it_is_off_unless_the_inner_one_allows_it,
     nobody_gets_more_than_is_around,
     who_asks_anew_gives_up_what_was_asked_before,
     there_is_an_end_to_how_deep_they_are,

@@ -37,6 +37,9 @@ pub(crate) struct Grant {
     network: Option<Policy>,
     /// How many sandboxes enclose it.
     depth: u32,
+    /// Whether it executes a command and lacks `allowNested`. The file has no inner element then, so a
+    /// request can only be forged.
+    is_closed: bool,
 }
 
 fn refused(message: impl Into<String>) -> TaskError {
@@ -82,6 +85,7 @@ impl Grant {
             tools,
             contract: contract.unwrap_or_default(),
             depth,
+            is_closed: sandbox.command.is_some() && !sandbox.allow_nested,
         })
     }
 
@@ -101,6 +105,9 @@ impl Grant {
     ) -> Result<(Sandbox, Option<Duration>), TaskError> {
         if !requested.allow_nested {
             return Err(disabled("it must set allowNested"));
+        }
+        if self.is_closed {
+            return Err(disabled("set allowNested on the <Sandbox> whose command requests it"));
         }
         if self.depth >= MAX_DEPTH {
             let enclosing = self.depth + 1;
@@ -417,6 +424,11 @@ mod tests {
         let refused = grant.narrowed(sandbox(json!({})), None).unwrap_err();
         assert!(refused.message.contains("disabled by default"), "{}", refused.message);
         let config = json!({ "allowNested": true });
+        let mut command = sandbox(json!({}));
+        command.command = Some("true".to_owned());
+        let command = Grant::of(&command, None, ToolLimits::default(), 0).unwrap();
+        let refused = command.narrowed(sandbox(config.clone()), None).unwrap_err();
+        assert!(refused.message.contains("disabled by default"), "{}", refused.message);
         for depth in 0..=MAX_DEPTH {
             let grant = Grant::of(&sandbox(config.clone()), None, ToolLimits::default(), depth);
             let grant = grant.unwrap();
