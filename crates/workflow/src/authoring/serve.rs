@@ -298,7 +298,8 @@ fn without_comments(source: &str) -> String {
             ('/', Some('*')) => {
                 let end =
                     (at + 2..text.len()).find(|&end| text[end - 1..].starts_with(&['*', '/']));
-                for character in &mut text[at..=end.unwrap_or(source.chars().count() - 1)] {
+                let end = end.unwrap_or(text.len() - 1);
+                for character in &mut text[at..=end] {
                     if *character != '\n' {
                         *character = ' ';
                     }

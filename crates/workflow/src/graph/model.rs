@@ -133,7 +133,8 @@ impl Task {
     /// The same task as one of its attempts executes it, from 1: with the agent of that attempt.
     pub(crate) fn for_attempt(self: &Arc<Self>, attempt: u32) -> Arc<Self> {
         let next = usize::try_from(attempt).unwrap_or(usize::MAX).checked_sub(2);
-        let Some(work) = next.and_then(|at| self.fallbacks.get(at).or(self.fallbacks.last()))
+        let Some(work) =
+            next.and_then(|at| self.fallbacks.get(at).or_else(|| self.fallbacks.last()))
         else {
             return Arc::clone(self);
         };

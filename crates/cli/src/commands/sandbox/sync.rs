@@ -196,7 +196,7 @@ fn conflict(report: &SyncReport) -> Option<Problem> {
         return None;
     }
     let open = report.conflict_paths.iter().find(|conflict| !conflict.settled);
-    let path = open.map(|conflict| escaped(&conflict.path.lossy()).clone()).unwrap_or_default();
+    let path = open.map(|conflict| escaped(&conflict.path.lossy())).unwrap_or_default();
     let message =
         format!("both sides have changed {} files, and nothing was copied", report.conflicts);
     let problem = Problem::new(Code::SyncConflict, message).because(format!("such as {path}"));

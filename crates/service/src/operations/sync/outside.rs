@@ -90,7 +90,7 @@ pub(super) fn check(
                 let reason = "only the owner of the server's data directory may name directories";
                 return Err(forbidden(&path, reason.to_owned()));
             }
-            let path = host_path(request.vfs.directory.as_ref().unwrap_or(&Bytes::default()))?;
+            let path = host_path(&request.vfs.directory.clone().unwrap_or_default())?;
             if !writes {
                 return Dir::open(&path).map(drop).map_err(|error| not_open(&path, &error));
             }
@@ -153,7 +153,7 @@ impl Outside {
             workspace.tree()?;
             return Ok(Self::Workspace(workspace));
         }
-        let path = host_path(request.vfs.directory.as_ref().unwrap_or(&Bytes::default()))?;
+        let path = host_path(&request.vfs.directory.clone().unwrap_or_default())?;
         if writes && !path.exists() {
             std::fs::create_dir(&path).map_err(|error| problem(&error))?;
         }

@@ -77,7 +77,7 @@ impl SandboxAttempt {
         let slot = self.acquire_slot(sandbox, local.selected(), pause.is_some()).await?;
         let time_used = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
         let work = self.work(sandbox, row, &handle, (&local, contract.as_ref()), slot);
-        let done = match self.with_timeout(time_used, work).await {
+        let done = match Box::pin(self.with_timeout(time_used, work)).await {
             Ok(WorkOutcome::Result(result)) => self.gather_changes(&handle, *result, true).await,
             Ok(WorkOutcome::Waits(pause)) => match self.pause(&handle, pause).await {
                 Ok(outcome) => return Ok(outcome),
