@@ -21,6 +21,7 @@ pub mod data_dir;
 mod devcontainer;
 mod doctor;
 mod egress;
+mod error_form;
 mod images;
 pub mod json;
 mod network_stub;
@@ -53,7 +54,7 @@ use stockade_core::{Code, Problem};
 use crate::args::Command;
 use crate::args::global::Global;
 use crate::args::place::Place;
-use crate::problem::Failure;
+use crate::problem::{Failure, Form};
 use crate::remote::Launch;
 use crate::remote::chosen::{self, ChosenServer, Source};
 use crate::remote::credentials::Credentials;
@@ -81,7 +82,7 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     }
     let words = match programs::check_build(words) {
         Ok(words) => words,
-        Err(problem) => return Failure::from(problem).present(false),
+        Err(problem) => return Failure::from(problem).present(Form::Text),
     };
     let program = if engine.is_some() { programs::SERVER } else { programs::FRONT };
     let arguments = match args::Arguments::parse(program, words) {
@@ -89,9 +90,9 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
         Err(error) => return usage(words, &error),
     };
     let args::Arguments { command, global } = arguments;
-    let json = command.wants_json();
+    let form = command.error_form();
     if let Err(problem) = choose_place(&command, &global) {
-        return for_command(words, problem.into()).present(json);
+        return for_command(words, problem.into()).present(form);
     }
     let done = match engine {
         None if needs_server(words, &command) => {
@@ -107,7 +108,7 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     };
     match done {
         Ok(code) => code,
-        Err(failure) => failure.inside_sandbox().present(json),
+        Err(failure) => failure.inside_sandbox().present(form),
     }
 }
 
@@ -186,7 +187,7 @@ fn usage(words: &[OsString], error: &clap::Error) -> u8 {
     if !error.use_stderr() {
         return match output::check_written(printed) {
             Ok(()) => 0,
-            Err(problem) => Failure::from(problem).present(false),
+            Err(problem) => Failure::from(problem).present(Form::Text),
         };
     }
     match command_name(words) {

@@ -4,6 +4,7 @@ use stockade_core::printable::escape_with;
 use stockade_core::{Code, Problem};
 pub use stockade_review::problem::{apply_problem, short_id, store_problem};
 
+pub use crate::error_form::Form;
 use crate::output;
 
 /// A failure that ends the command.
@@ -116,18 +117,22 @@ impl Failure {
         Err(Self { exit_code, is_answered: is_json, ..last })
     }
 
-    /// Prints the problem: to stderr as text, or to stdout as JSON if that was requested.
+    /// Prints the problem: to stderr as text, and to stdout as JSON if that was requested.
     /// Returns the exit code of the process.
-    pub fn present(&self, json: bool) -> u8 {
+    pub fn present(&self, form: Form) -> u8 {
         if self.quiet {
             return self.exit_code;
         }
         let mut exit_code = self.exit_code;
-        if json
-            && !self.is_answered
-            && let Err(unwritten) =
-                output::print_json(&serde_json::json!({ "error": self.problem }))
-        {
+        let answer = serde_json::json!({ "error": self.problem });
+        let written = match form {
+            Form::Json if !self.is_answered => output::print_json(&answer),
+            Form::JsonLines if !self.is_answered => {
+                output::print(&format!("{}\n", crate::json::escape_controls(answer.to_string())))
+            }
+            _ => Ok(()),
+        };
+        if let Err(unwritten) = written {
             print_problem(&unwritten);
             exit_code = unwritten.code.exit_code();
         }

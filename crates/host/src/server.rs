@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stockade_cli::eprint_line;
-use stockade_cli::problem::Failure;
+use stockade_cli::problem::{Failure, Form};
 use stockade_cli::programs::check_build;
 use stockade_core::{Code, Problem};
 
@@ -28,7 +28,7 @@ pub(crate) fn process(arguments: &[OsString]) -> u8 {
     match served {
         Ok(()) => 0,
         Err(failure) => {
-            let _ = failure.present(true);
+            let _ = failure.present(Form::Json);
             1
         }
     }

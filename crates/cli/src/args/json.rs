@@ -6,8 +6,18 @@ use super::sandbox::{
     Snapshot, Snapshots, Tool, ToolCommand,
 };
 use super::{Apply, Base, Bundles, Command, Diff, Doctor, Reject, decide};
+use crate::error_form::Form;
 
 impl Command {
+    /// The form of errors.
+    pub fn error_form(&self) -> Form {
+        match self {
+            Self::Events(_) | Self::Logs(_) if self.wants_json() => Form::JsonLines,
+            _ if self.wants_json() => Form::Json,
+            _ => Form::Text,
+        }
+    }
+
     /// Whether errors must be printed as JSON, too.
     pub fn wants_json(&self) -> bool {
         match self {
