@@ -258,10 +258,20 @@ fn inspect(path: &Path) -> io::Result<Entry> {
     Ok(entry)
 }
 
-/// Creates a directory for the ordinary user, with missing parents.
+/// Creates a directory for the ordinary user, with missing parents, which are the user's as well: rules
+/// may allow that something else is created in them.
 fn create_directory(path: &Path, access_mounts: &AccessMounts) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o755).recursive(true).create(path)?;
-    chown(path, Some(access_mounts.user), Some(access_mounts.group))
+    let is_missing = |path: &&Path| fs::symlink_metadata(path).is_err_and(is_not_found);
+    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+    for path in missing.into_iter().rev() {
+        fs::DirBuilder::new().mode(0o755).create(path)?;
+        chown(path, Some(access_mounts.user), Some(access_mounts.group))?;
+    }
+    Ok(())
+}
+
+fn is_not_found(error: io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 /// Clones the tree at a path with all mounts below it.
@@ -286,6 +296,8 @@ fn restrict(mount: &OwnedFd, rights: Rights) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     const READ: Rights = Rights::Open { write: false, execute: false };
@@ -293,6 +305,22 @@ mod tests {
 
     fn access_mount(path: &Path, rights: Rights) -> AccessMount {
         AccessMount { path: path.to_owned(), rights, create_missing: true }
+    }
+
+    #[test]
+    fn missing_parents_belong_to_the_user_as_well() {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().join("a/b/c");
+        let own = rustix::process::geteuid();
+        // Only root can give a directory to another user.
+        let user = if own.is_root() { 1000 } else { own.as_raw() };
+        let group = if own.is_root() { 1000 } else { rustix::process::getegid().as_raw() };
+        create_directory(&path, &AccessMounts { list: Vec::new(), user, group }).unwrap();
+        for path in path.ancestors().take(3) {
+            let made = fs::symlink_metadata(path).unwrap();
+            assert_eq!((made.uid(), made.gid(), made.mode() & 0o7777), (user, group, 0o755));
+        }
+        assert_eq!(fs::symlink_metadata(top.path()).unwrap().uid(), own.as_raw());
     }
 
     /// The plan for these areas below a directory, as paths in it.
