@@ -92,13 +92,13 @@ fn what_is_closed_is_taken_by_nothing(world: &World) {
 
 /// Each line of a command that prints lines is JSON, also that of an error.
 fn an_error_among_lines_is_a_line(world: &World) {
-    for command in ["events", "logs"] {
+    for command in ["events", "logs", "up", "resume"] {
         let outcome = world.stockade(&[command, "nothing", "--json"]).finish();
         assert_ne!(outcome.code(), 0, "{outcome}");
         let lines: Vec<serde_json::Value> =
             outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 1, "{outcome}");
-        assert_eq!(lines[0]["error"]["code"], "NOT_FOUND", "{outcome}");
+        assert!(lines[0]["error"]["code"].is_string(), "{outcome}");
     }
 }
 

@@ -27,6 +27,7 @@ pub mod opensandbox;
 mod relay;
 mod renewal;
 mod served;
+mod source;
 mod stream;
 pub mod tcp;
 pub mod web;

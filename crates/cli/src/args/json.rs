@@ -12,7 +12,11 @@ impl Command {
     /// The form of errors.
     pub fn error_form(&self) -> Form {
         match self {
-            Self::Events(_) | Self::Logs(_) if self.wants_json() => Form::JsonLines,
+            Self::Events(_) | Self::Logs(_) | Self::Up(_) | Self::Resume(_)
+                if self.wants_json() =>
+            {
+                Form::JsonLines
+            }
             _ if self.wants_json() => Form::Json,
             _ => Form::Text,
         }

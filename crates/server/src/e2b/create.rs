@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{
-    Bytes, CreateSandbox, Empty, Expiry, ExpiryAction, Network, Restore, Sandbox, VolumeMount,
+    Bytes, CreateSandbox, Empty, Expiry, ExpiryAction, Network, Sandbox, VolumeMount,
 };
 use stockade_core::access::Effect;
 use stockade_core::{SandboxId, SnapshotId, VolumeName};
@@ -23,6 +23,7 @@ use super::request::{JsonBody, Owner};
 use super::{App, RESERVED};
 use crate::auth::Principal;
 use crate::failure::{invalid, unsupported};
+use crate::source::Source;
 
 /// The time to live of a sandbox whose request names none, in seconds.
 const TIMEOUT: i64 = 300;
@@ -75,13 +76,6 @@ struct Mount {
     path: String,
 }
 
-/// Where the files of a new sandbox come from.
-enum Source {
-    Host,
-    Image(String),
-    Snapshot(SnapshotId),
-}
-
 /// Creates a sandbox.
 pub(super) async fn create(
     State(app): State<App>,
@@ -98,23 +92,15 @@ async fn start(
     app: &App,
     principal: &Principal,
     source: Source,
-    mut sandbox: CreateSandbox,
+    sandbox: CreateSandbox,
 ) -> Result<Sandbox, Refused> {
     let caller = &principal.caller;
-    Ok(match source {
-        Source::Host => {
-            let created = app.sandboxes.create(caller, sandbox).await?;
-            machine::complete(app, caller, &created).await;
-            created
-        }
-        Source::Image(name) => {
-            sandbox.image = Some(name);
-            app.sandboxes.create(caller, sandbox).await?
-        }
-        Source::Snapshot(snapshot_id) => {
-            app.sandboxes.restore(caller, Restore { snapshot_id, sandbox }).await?
-        }
-    })
+    let has_host_programs = matches!(source, Source::Host);
+    let created = source.create(&*app.sandboxes, caller, sandbox).await?;
+    if has_host_programs {
+        machine::complete(app, caller, &created).await;
+    }
+    Ok(created)
 }
 
 /// The template of a request: one that is there for every owner, a snapshot, or an image.

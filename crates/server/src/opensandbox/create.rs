@@ -9,8 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{
-    Bytes, CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, KillSandbox, Network,
-    Restore, Sandbox,
+    Bytes, CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, KillSandbox, Network, Sandbox,
 };
 use stockade_core::SnapshotId;
 
@@ -26,6 +25,7 @@ use super::volumes::{self, Volume};
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid, unsupported};
 use crate::renewal::EXTENSIONS;
+use crate::source::Source;
 
 /// An image of the machine that the server runs on: its own programs.
 const HOST: &str = "host";
@@ -162,12 +162,6 @@ fn image_name(uri: &str) -> Result<String, Failure> {
     Ok(uri.to_owned())
 }
 
-enum Source {
-    Host,
-    Image(String),
-    Snapshot(SnapshotId),
-}
-
 /// Creates a sandbox, and starts its entrypoint.
 pub(super) async fn create(
     State(app): State<App>,
@@ -177,18 +171,9 @@ pub(super) async fn create(
     request.refuse_unsupported()?;
     let source = request.source()?;
     let entrypoint = request.entrypoint.clone().unwrap_or_default();
-    let mut sandbox = specification(request, &entrypoint)?;
+    let sandbox = specification(request, &entrypoint)?;
     let caller = &principal.caller;
-    let created = match source {
-        Source::Host => app.sandboxes.create(caller, sandbox).await?,
-        Source::Image(name) => {
-            sandbox.image = Some(name);
-            app.sandboxes.create(caller, sandbox).await?
-        }
-        Source::Snapshot(snapshot_id) => {
-            app.sandboxes.restore(caller, Restore { snapshot_id, sandbox }).await?
-        }
-    };
+    let created = source.create(&*app.sandboxes, caller, sandbox).await?;
     start(&app, &principal, &created, entrypoint).await?;
     Ok((StatusCode::ACCEPTED, Json(SandboxBody::new(&created))))
 }

@@ -9,27 +9,11 @@ use stockade_core::Code;
 use stockade_core::access::Level;
 
 use super::ports::{Call, members};
+use super::table::SYNC;
 use crate::failure::invalid;
 
-/// The ports that are members of the request.
-const OPTIONS: [&str; 16] = [
-    "include",
-    "exclude",
-    "gitignore",
-    "keepEmptyDirs",
-    "mirror",
-    "twoWay",
-    "allowEmpty",
-    "conflict",
-    "commit",
-    "message",
-    "gitDirectories",
-    "maxFileBytes",
-    "largeFiles",
-    "maxBytes",
-    "maxFiles",
-    "dryRun",
-];
+/// The ports that are no members of the request: they name the two directories, or are about the node.
+const OWN: [&str; 7] = ["path", "vfs", "workspaceId", "directory", "vfsPath", "branch", "wait"];
 /// The ports that are members of the report.
 const REPORTED: [&str; 7] =
     ["copied", "unchanged", "skipped", "deleted", "bytes", "conflicts", "commitId"];
@@ -50,7 +34,7 @@ pub(super) async fn sync(call: &Call<'_>, into_sandbox: bool) -> Result<Map<Stri
     };
     let mut request = serde_json::to_value(SyncFiles::new(ports.sandbox()?, path, vfs))
         .map_err(|error| invalid(error.to_string()))?;
-    for name in OPTIONS {
+    for name in SYNC.iter().copied().filter(|name| !OWN.contains(name)) {
         if let Some(value) = ports.value(name) {
             request[name] = value.clone();
         }

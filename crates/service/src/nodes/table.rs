@@ -22,7 +22,8 @@ pub struct Node {
 
 const COMMAND: &[&str] =
     &["command", "workingDirectory", "env", "uid", "gid", "user", "stdin", "timeoutSeconds"];
-const SYNC: &[&str] = &[
+/// The inputs of the nodes that synchronize.
+pub(super) const SYNC: &[&str] = &[
     "path",
     "vfs",
     "workspaceId",
