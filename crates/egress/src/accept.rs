@@ -12,6 +12,8 @@ use stockade_egress_control::Outcome;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::carried::{self, Carried};
+use crate::first_bytes::http::Head;
 use crate::first_bytes::tls;
 use crate::rejection;
 use crate::relay::{FirstBytes, RelayError, Traffic, read_first_bytes, relay};
@@ -139,12 +141,14 @@ pub(crate) async fn relay_connection(
     let _ = inside.set_nodelay(true);
     let record = |outcome: Outcome| sandbox.record(transport, Some(host), Some(port), outcome);
     record(Outcome::Opened { address });
-    let traffic = Traffic::default();
+    let (traffic, carried) = (Traffic::default(), Carried::default());
+    let streams = (&mut inside, &mut outside);
+    let to = (transport, host, port);
     let relayed = tokio::select! {
-        relayed = relay_or_intercept(sandbox, (&mut inside, &mut outside), (transport, host, port), first, &traffic) => {
+        relayed = relay_or_intercept(sandbox, streams, to, first, (&traffic, &carried)) => {
             relayed
         }
-        refusal = policy_violation(sandbox, (host, port), address) => {
+        refusal = policy_violation(sandbox, (host, port), address, &carried) => {
             record(Outcome::from(&refusal));
             Err(RelayError::Io)
         }
@@ -182,28 +186,40 @@ async fn relay_or_intercept(
     (inside, outside): (&mut TcpStream, &mut TcpStream),
     (transport, host, port): (Transport, &Host, u16),
     mut first: FirstBytes,
-    traffic: &Traffic,
+    (traffic, carried): (&Traffic, &Carried),
 ) -> Result<(), RelayError> {
     let limits = sandbox.limits();
     let search = sandbox.search(transport, host, port);
-    let reads = sandbox.reads_requests(host, port);
-    let interception = sandbox.interception(host, port);
-    if reads || interception.is_some() {
+    if sandbox.reads_requests(host, port) || sandbox.interception(host, port).is_some() {
         let (bytes, body) = read_first_bytes(inside, first, None, limits).await?;
-        if tls::is_handshake(&bytes) {
-            let Some(interception) = interception else {
-                // The process has no authority for the sandbox, so no request could be checked.
-                let what = "a rule is about requests to this host, which cannot be read";
-                return Err(RelayError::Refused(Refusal::InvalidRequest { what }, bytes));
-            };
-            let carrying = interception.relay((inside, outside), bytes, search, limits, traffic);
+        // The policy may have changed in the meantime.
+        let reads = sandbox.reads_requests(host, port);
+        let interception = sandbox.interception(host, port);
+        if tls::is_handshake(&bytes)
+            && let Some(interception) = interception
+        {
+            let streams = (inside, outside);
+            let counted = (traffic, carried);
+            let carrying = interception.relay(streams, bytes, search, limits, counted);
             return Box::pin(carrying).await;
+        }
+        if reads && tls::is_handshake(&bytes) {
+            // The process has no authority for the sandbox, so no request could be checked.
+            return Err(RelayError::Refused(carried::UNREAD, bytes));
         }
         if reads && let Err(refusal) = sandbox.check_plain_request(host, port, &bytes) {
             return Err(RelayError::Refused(refusal, bytes));
         }
         first = FirstBytes::Request(bytes, body);
     }
+    if let FirstBytes::Request(bytes, body) = &first
+        && body.is_request()
+        && let Ok(Some((head, _))) = Head::parse(bytes)
+    {
+        carried.is_request(&head);
+    }
+    // Does nothing if the request is known.
+    carried.is_unread();
     relay(inside, outside, first, search, limits, traffic).await
 }
 
@@ -212,6 +228,7 @@ async fn policy_violation(
     sandbox: &Sandbox,
     (host, port): (&Host, u16),
     address: std::net::IpAddr,
+    carried: &Carried,
 ) -> Refusal {
     let mut policies = sandbox.policy();
     loop {
@@ -220,6 +237,10 @@ async fn policy_violation(
             // The address is that of the proxy.
             Host::Name(_) if sandbox.upstream(host, Some(port)).is_some() => Ok(()),
             Host::Name(name) => policy.check_resolved(name, Some(port), &[address]),
+            Host::Address(_) => Ok(()),
+        });
+        let checked = checked.and_then(|()| match host {
+            Host::Name(name) => carried.check(&policy, name, port),
             Host::Address(_) => Ok(()),
         });
         if let Err(refusal) = checked {

@@ -12,20 +12,25 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::carried::Carried;
 use crate::credentials::Credentials;
 use crate::first_bytes::http::Head;
 use crate::first_bytes::{check, http};
 use crate::limits::Limits;
 use crate::negotiation;
 use crate::placeholders::Search;
+use crate::redaction::Redaction;
 use crate::rejection;
 use crate::relay::{Halves, RelayError, Traffic};
 use crate::response::Exchange;
 use crate::round_trip::{Outgoing, round_trip};
+use crate::sandbox::Sandbox;
 use crate::trust::Trust;
 
 /// The host, and the credentials for it.
-pub(crate) struct Interception {
+pub(crate) struct Interception<'a> {
+    /// Policy and credentials are those of the moment at which a request has arrived.
+    pub(crate) sandbox: &'a Sandbox,
     pub(crate) name: Name,
     pub(crate) port: u16,
     pub(crate) credentials: Arc<Credentials>,
@@ -34,7 +39,7 @@ pub(crate) struct Interception {
     pub(crate) trust: Trust,
 }
 
-impl Interception {
+impl Interception<'_> {
     /// Relays one request and its response. `hello` has been received already, and is for the host.
     pub(crate) async fn relay(
         &self,
@@ -42,7 +47,7 @@ impl Interception {
         hello: Vec<u8>,
         search: Search<'_>,
         limits: &Limits,
-        traffic: &Traffic,
+        (traffic, carried): (&Traffic, &Carried),
     ) -> Result<(), RelayError> {
         let server = self.credentials.authority.server(&self.name).map_err(|_| RelayError::Io)?;
         let (from, to) = inside.split();
@@ -60,7 +65,7 @@ impl Interception {
                 Err(Refusal::InvalidRequest { what: "the request head did not arrive in time" })
             }
         };
-        let outgoing = read.and_then(|(head, rest)| self.outgoing(head, &rest));
+        let outgoing = read.and_then(|(head, rest)| self.outgoing(head, &rest, carried));
         let opened =
             match outgoing {
                 Ok(outgoing) => {
@@ -106,7 +111,12 @@ impl Interception {
     }
 
     /// Puts the credentials into a request, of whose body a part has arrived.
-    fn outgoing(&self, mut head: Head, rest: &[u8]) -> Result<Outgoing, Refusal> {
+    fn outgoing(
+        &self,
+        mut head: Head,
+        rest: &[u8],
+        carried: &Carried,
+    ) -> Result<Outgoing, Refusal> {
         let host = self.host();
         if head.method == "CONNECT" {
             let what = "CONNECT cannot be sent to a host that has a secret";
@@ -115,12 +125,20 @@ impl Interception {
         let has_host = head.host()?.is_some() || head.target_authority()?.is_some();
         let (rest, body) = check(&host, &self.name, &mut head)?.split(rest)?;
         let request = (head.method.as_str(), head.target.as_str());
-        self.policy.check_request(&self.name, self.port, request)?;
+        // They may have changed since the connection was made; there is none if nothing is about the
+        // host any more.
+        let now = self.sandbox.interception(&host, self.port);
+        if let Some(now) = &now {
+            now.policy.check_request(&self.name, self.port, request)?;
+        }
+        carried.is_request(&head);
         if !has_host {
             head.set_host(&format!("{}:{}", self.name, self.port));
         }
-        let (has_credential, redaction) =
-            self.credentials.insert_into(&self.name, self.port, &mut head)?;
+        let (has_credential, redaction) = match &now {
+            Some(now) => now.credentials.insert_into(&self.name, self.port, &mut head)?,
+            None => (false, Redaction::default()),
+        };
         let exchange = Exchange::of(&head, has_credential);
         negotiation::without_compression(&mut head);
         if has_credential {

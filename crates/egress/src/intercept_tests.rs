@@ -100,6 +100,18 @@ pub(crate) async fn send_request(
     server_name: &str,
     request: &str,
 ) -> Result<String, String> {
+    send_request_after(world, outside, authority, server_name, request, || ()).await
+}
+
+/// The same, with something to do between the handshake and the request.
+pub(crate) async fn send_request_after(
+    world: &World,
+    outside: SocketAddr,
+    authority: &str,
+    server_name: &str,
+    request: &str,
+    act: impl FnOnce(),
+) -> Result<String, String> {
     // The port outside is not 443, at which no test server listens.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let inside = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -117,6 +129,7 @@ pub(crate) async fn send_request(
     let server_name = ServerName::try_from(server_name.to_owned()).unwrap();
     let connected = TlsConnector::from(trust.config()).connect(server_name, inside).await;
     let stream = connected.map_err(|error| error.to_string())?;
+    act();
     let (mut from, mut to) = tokio::io::split(stream);
     let request = request.to_owned();
     // A response may come before the end of the request.

@@ -23,6 +23,7 @@ mod accept;
 mod activity;
 mod authority;
 mod body;
+mod carried;
 mod credentials;
 pub mod dns;
 pub mod first_bytes;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stockade_core::network::Policy;
 use stockade_egress_control::Credential;
 
-use crate::intercept_tests::{VALUE, host, host_with, send_request};
+use crate::intercept_tests::{VALUE, host, host_with, send_request, send_request_after};
 use crate::testing::World;
 use crate::trust::Trust;
 
@@ -75,6 +75,38 @@ async fn a_request_is_allowed_by_its_method_and_path() {
             }
         }
     }
+}
+
+/// A connection that was made before a change has no request under the old policy, and no credential
+/// that was removed.
+#[tokio::test]
+async fn a_request_is_checked_under_the_policy_at_its_arrival() {
+    let rules = |path: &str| {
+        json!([
+            {"action": "allow", "target": "127.0.0.1"},
+            {"action": "allow", "target": "api.example", "requests": {"paths": [path]}},
+        ])
+    };
+    let place = json!({"header": {"name": "Authorization", "prefix": "Bearer "}});
+    let binding = json!({"credential": "key", "hosts": ["api.example"], "place": place});
+    let (outside, authority) = host("api.example").await;
+    let (world, trusted) = world(policy(rules("/v1/*")), &[(binding, VALUE)], &authority).await;
+    let send = async |target: &str, act: &dyn Fn()| {
+        let request = line(target);
+        let name = "api.example";
+        send_request_after(&world, outside, &trusted, name, &request, act).await.unwrap()
+    };
+    let answer = send("GET /v1/a", &|| ()).await;
+    assert!(answer.contains("seen: true"), "{answer}");
+    let without_credential = || {
+        let trust = Trust::from_pem(authority.as_bytes()).unwrap();
+        world.sandbox.set_credentials(policy(rules("/v1/*")), Vec::new(), trust).unwrap();
+    };
+    let answer = send("GET /v1/a", &without_credential).await;
+    assert!(answer.contains("seen: false"), "{answer}");
+    let narrower = || world.sandbox.set_policy(policy(rules("/v2/*"))).unwrap();
+    let answer = send("GET /v1/a", &narrower).await;
+    assert!(answer.contains("Stockade-Egress-Refused: request-not-allowed"), "{answer}");
 }
 
 #[tokio::test]

@@ -134,13 +134,14 @@ impl Sandbox {
     }
 
     /// The interception of connections to a port of a host, if they are intercepted.
-    pub(crate) fn interception(&self, host: &Host, port: u16) -> Option<Interception> {
+    pub(crate) fn interception(&self, host: &Host, port: u16) -> Option<Interception<'_>> {
         let Host::Name(name) = host else { return None };
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
         let (credentials, trust) = credentials.as_ref()?;
         let policy = self.current_policy();
         let is_read = credentials.apply_to(name, port) || policy.reads_requests(name, port);
         is_read.then(|| Interception {
+            sandbox: self,
             name: name.clone(),
             port,
             credentials: Arc::clone(credentials),

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use serde_json::json;
 use stockade_core::network::{Policy, Transport};
 use stockade_egress_control::Outcome;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -386,6 +387,59 @@ async fn a_policy_that_changes_ends_what_it_would_not_allow() {
     assert_eq!(read(&mut kept, 1).await, "\u{2}");
     world.sandbox.set_policy(Policy::default()).unwrap();
     assert_eq!(rest(&mut kept).await, Err(std::io::ErrorKind::ConnectionReset));
+}
+
+/// A connection whose bytes nobody reads could carry any request.
+#[tokio::test]
+async fn a_policy_about_requests_ends_connections_that_are_not_read() {
+    let server = echo(b"").await;
+    let mut world = world(&["allow api.example", "allow sub.api.example"]).await;
+    let open = async |name: &str| {
+        let request = format!("CONNECT {name}:{} HTTP/1.1\r\n\r\n", server.port());
+        world.ask_proxy(&request).await.0
+    };
+    let (mut ended, mut kept) = (open("api.example").await, open("sub.api.example").await);
+    for stream in [&mut kept, &mut ended] {
+        stream.write_all(b"\x01").await.unwrap();
+        assert_eq!(read(stream, 1).await, "\u{1}");
+    }
+    let rules = json!([
+        {"action": "allow", "target": "api.example", "requests": {"paths": ["/v1/*"]}},
+        {"action": "allow", "target": "sub.api.example"},
+        {"action": "allow", "target": "127.0.0.1"},
+    ]);
+    let policy = serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap();
+    world.sandbox.set_policy(policy).unwrap();
+    assert_eq!(rest(&mut ended).await, Err(std::io::ErrorKind::ConnectionReset));
+    assert_eq!(world.refusal().await, "invalid-request");
+    kept.write_all(b"\x02").await.unwrap();
+    assert_eq!(read(&mut kept, 1).await, "\u{2}");
+}
+
+/// A request that is still being sent is decided on again.
+#[tokio::test]
+async fn a_policy_that_changes_ends_requests_that_it_would_not_allow() {
+    let server = echo(b"").await;
+    let mut world = world(&["allow api.example"]).await;
+    let send = async |path: &str| {
+        let port = server.port();
+        let request = format!(
+            "PUT http://api.example:{port}{path} HTTP/1.1\r\nHost: api.example:{port}\r\n\
+             Content-Length: 1000\r\n\r\n"
+        );
+        world.ask_proxy(&request).await.0
+    };
+    let (mut kept, mut ended) = (send("/v1/a").await, send("/v2/a").await);
+    let rules = json!([
+        {"action": "allow", "target": "api.example", "requests": {"paths": ["/v1/*"]}},
+        {"action": "allow", "target": "127.0.0.1"},
+    ]);
+    let policy = serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap();
+    world.sandbox.set_policy(policy).unwrap();
+    assert_eq!(rest(&mut ended).await, Err(std::io::ErrorKind::ConnectionReset));
+    assert_eq!(world.refusal().await, "request-not-allowed");
+    kept.write_all(b"\x02").await.unwrap();
+    assert_eq!(read(&mut kept, 1).await, "\u{2}");
 }
 
 #[tokio::test]

@@ -371,6 +371,24 @@ async fn a_directory_is_copied_out_whole_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn files_with_secrets_are_not_copied_out() {
+    let scene = Setup::new().await;
+    for path in ["/run/secrets/k", "/run/other"] {
+        scene.harness.write(&scene.sandbox, path, "text").await.unwrap();
+    }
+    let to = scene.temp_dir.path().join("copy");
+    let collect = async |path: &str| {
+        let request =
+            json!({"sandboxId": scene.sandbox, "path": path, "to": to, "limitBytes": 1 << 20});
+        scene.call("u1", "", "collect_directory", request).await
+    };
+    assert_eq!(collect("/run/secrets").await.unwrap_err().code, Code::AccessDenied);
+    assert!(!to.exists());
+    collect("/run").await.unwrap();
+    assert!(to.join("other").exists() && !to.join("secrets/k").exists());
+}
+
+#[tokio::test]
 async fn a_directory_is_not_copied_for_others_or_with_what_a_rule_hides() {
     let rule = |effect: &str, path: &str| json!({"effect": effect, "level": "read", "path": path});
     let scene = Setup::with_rules(vec![rule("allow", "/"), rule("deny", "/project/tree")]).await;

@@ -6,7 +6,7 @@ mod harness;
 use harness::{Harness, caller};
 use stockade_api::{
     ById, CommandLine, CreateSandbox, Ending, Execute, Expiry, GetSandbox, ListSandboxes,
-    ReadEvents, Renew, Sandboxes as _,
+    ReadEvents, Renew, RunNode, Sandboxes as _,
 };
 use stockade_core::event::Kind;
 use stockade_core::{Code, State};
@@ -128,4 +128,26 @@ async fn what_was_done_is_told_again_whatever_became_of_the_sandbox_since() {
     assert_eq!(service.pause(&pausing, by_id).await.unwrap(), first);
     let refused = service.execute(&me.clone().with_key("another"), execute).await.unwrap_err();
     assert_eq!(refused.code, Code::SandboxTerminated);
+}
+
+#[tokio::test]
+async fn what_came_along_a_chain_of_nodes_stays_narrow() {
+    let harness = Harness::new().await;
+    let (service, me) = (&harness.service, caller("u1"));
+    let run = async |node: &str, inputs: serde_json::Value| {
+        let inputs = inputs.as_object().unwrap().clone();
+        service.run_node(&me, RunNode { node: node.to_owned(), inputs }).await.unwrap().outputs
+    };
+    let mut inputs = run("SandboxCreateNode", serde_json::json!({})).await;
+    let narrow = serde_json::json!([{ "path": "/tmp", "level": "read" }]);
+    let proxy = serde_json::json!({ "exposedPorts": [8080] });
+    inputs.retain(|name, _| name == "sandboxId");
+    inputs.insert("accessRules".to_owned(), narrow.clone());
+    inputs.insert("proxyConfig".to_owned(), proxy.clone());
+    for node in ["SandboxStatusNode", "SandboxPauseNode", "SandboxResumeNode"] {
+        let mut outputs = run(node, inputs.clone().into()).await;
+        assert_eq!((&outputs["accessRules"], &outputs["proxyConfig"]), (&narrow, &proxy), "{node}");
+        outputs.retain(|name, _| inputs.contains_key(name));
+        inputs = outputs;
+    }
 }

@@ -141,6 +141,40 @@ async fn a_killed_synchronization_ends_as_if_nothing_had_happened() {
 }
 
 #[tokio::test]
+async fn no_way_out_makes_a_repository() {
+    let setup = Setup::new().await;
+    for (name, text) in [
+        ("HEAD", "ref: refs/heads/x"),
+        ("objects/x", ""),
+        ("refs/x", ""),
+        ("config", "x"),
+        ("y", ""),
+    ] {
+        setup.harness.write(&setup.id, &format!("/tmp/w/r/{name}"), text).await.unwrap();
+    }
+    let request = SyncFiles {
+        mirror: false,
+        two_way: true,
+        conflict: stockade_api::ConflictPolicy::Skip,
+        ..setup.request()
+    };
+    for into in [true, false] {
+        let request = request.clone();
+        let started = setup.harness.run(move |service| async move {
+            match into {
+                true => service.sync_from_vfs(&caller("u1"), request).await,
+                false => service.sync_to_vfs(&caller("u1"), request).await,
+            }
+        });
+        let id = started.await.unwrap().workflow_id;
+        while setup.harness.result(&id).await.status == OperationStatus::Running {}
+        let files = setup.outside();
+        let copied: Vec<_> = files.keys().filter(|name| name.starts_with("r/")).collect();
+        assert_eq!(copied, ["r/y"], "{into}");
+    }
+}
+
+#[tokio::test]
 async fn only_its_owner_names_directories_of_the_server() {
     let setup = Setup::new().await;
     let calls = setup.harness.runtime_calls();

@@ -16,7 +16,7 @@ use harness::{Harness, Side, caller};
 use serde_json::{Value, json};
 use stockade_api::{Caller, Problem, Result, Sandboxes as _};
 use stockade_core::{Code, OwnerId, SandboxId};
-use stockade_runtime::{Ending, Error, TreeReader};
+use stockade_runtime::{Ending, Error, ReadRange, Runtime as _, SandboxPath, TreeReader};
 use stockade_service::{KeySource, Options};
 use stockade_vault::MasterKey;
 use support::{Case, drive, no_driver, same};
@@ -30,12 +30,18 @@ const CANARY: &str = "canary-7f3a-Zq83hTnw04LxvUe7";
 enum TestKey {
     Fixed(u8),
     Silent,
+    /// There is none until one is made, and it is lost with the server.
+    Lost,
 }
 
 #[async_trait::async_trait]
 impl KeySource for TestKey {
-    async fn key(&self, _create: bool) -> Result<MasterKey> {
+    async fn key(&self, create: bool) -> Result<MasterKey> {
         match self {
+            Self::Lost if !create => {
+                Err(Problem::new(Code::SecretBackendUnavailable, "there is no key"))
+            }
+            Self::Lost => Ok(MasterKey::new(Zeroizing::new([3; 32]))),
             Self::Fixed(byte) => Ok(MasterKey::new(Zeroizing::new([*byte; 32]))),
             Self::Silent => std::future::pending().await,
         }
@@ -254,7 +260,7 @@ async fn nul() -> Outcome {
     same(false, format!("{problem:?}").contains(CANARY))?;
     let request = json!({"sandboxId": id, "path": "/run/secrets/k", "secret": {"ref": "a"}});
     call(&harness, caller("u1"), "write_secret_file", request).await.unwrap();
-    same(format!("{CANARY}\0rest"), harness.read(&id, "/run/secrets/k").await.unwrap())
+    same(format!("{CANARY}\0rest"), look_inside(&harness, &id, "/run/secrets/k").await.unwrap())
 }
 
 /// What a file of the database or beside it contains.
@@ -302,7 +308,7 @@ async fn never_stored() -> Outcome {
             drop(cut.await);
             same(false, is_on_disk(&harness, CANARY))?;
         }
-        harness.eventually(async || harness.read(&id, "/run/secrets/k").await.ok()).await;
+        harness.eventually(async || look_inside(&harness, &id, "/run/secrets/k").await.ok()).await;
         same(true, seen.lock().unwrap().iter().all(|value| value.as_deref() == Some(CANARY)))?;
         harness.eventually(async || (!seen.lock().unwrap().is_empty()).then_some(())).await;
         let events = format!("{:?}", harness.events().await);
@@ -380,7 +386,7 @@ async fn write_file(given: &Value) -> Outcome {
         });
         let written = call(&harness, caller("u1"), "write_secret_file", request).await.unwrap();
         same(&json!(CANARY.len()), &written["sizeBytes"])?;
-        same(CANARY.to_owned(), harness.read(&id, path).await.unwrap())?;
+        same(CANARY.to_owned(), look_inside(&harness, &id, path).await.unwrap())?;
         let stat = async |path: &str| {
             let request = json!({"sandboxId": id, "path": path});
             call(&harness, caller("u1"), "stat_file", request).await.unwrap()
@@ -412,6 +418,38 @@ async fn write_file_obeys_rules() -> Outcome {
     same(Some(Code::AccessDenied), answer.err().map(|problem| problem.code))
 }
 
+#[tokio::test]
+async fn a_lost_key_is_not_replaced_while_there_are_secrets() {
+    let mut harness = Harness::with(options(TestKey::Lost)).await;
+    let create = async |harness: &Harness, name: &str| {
+        let request = json!({"name": name, "values": {"value": CANARY}});
+        let created = call(harness, caller("u1"), "create_secret", request).await;
+        created.map(drop).map_err(|problem| problem.code)
+    };
+    assert_eq!(create(&harness, "a").await, Ok(()));
+    harness.kill().await;
+    assert_eq!(create(&harness, "b").await, Err(Code::SecretBackendUnavailable));
+    let request = json!({"id": "a", "values": {"value": CANARY}});
+    let rotated = call(&harness, caller("u1"), "rotate_secret", request).await;
+    assert_eq!(rotated.unwrap_err().code, Code::SecretBackendUnavailable);
+    // Without secrets there is nothing to lose.
+    call(&harness, caller("u1"), "remove_secret", json!({"id": "a"})).await.unwrap();
+    assert_eq!(create(&harness, "b").await, Ok(()));
+}
+
+/// The file with a secret, as a program inside has it.
+async fn look_inside(
+    harness: &Harness,
+    id: &SandboxId,
+    path: &str,
+) -> std::result::Result<String, Error> {
+    let path = SandboxPath::new(path).unwrap();
+    let mut content = harness.fake.read_file(id, &path, ReadRange::default()).await?;
+    let mut text = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut content, &mut text).await.unwrap();
+    Ok(text)
+}
+
 async fn not_copied_out() -> Outcome {
     let harness = with_vault().await;
     let id = harness.sandbox().await;
@@ -428,6 +466,14 @@ async fn not_copied_out() -> Outcome {
         same(Code::AccessDenied, problem.code)?;
         same(true, problem.cause.unwrap().contains("secret_file"))?;
     }
+    // Nor one file alone, nor by another operation that reads.
+    let read = harness.read(&id, "/run/secrets/k").await;
+    same(Some(Code::AccessDenied), read.err().map(|problem| problem.code))?;
+    let patch = "diff --git a/secrets/k b/other-k\nsimilarity index 100%\n\
+                 rename from secrets/k\nrename to other-k\n";
+    let patch = json!({"sandboxId": id, "path": "/run", "diff": patch});
+    let moved = call(&harness, caller("u1"), "apply_patch", patch).await;
+    same(Some(Code::AccessDenied), moved.err().map(|problem| problem.code))?;
     for path in ["/run", "/"] {
         let mut content = Vec::new();
         let mut stream = receive(path).await.map_err(|problem| format!("{problem:?}"))?;
@@ -493,13 +539,13 @@ async fn deleted_or_rotated() -> Outcome {
     let rotated = call(&harness, caller("u1"), "rotate_secret", request).await.unwrap();
     same(&json!(2), &rotated["version"])?;
     // What was delivered stays until it is delivered again.
-    same(CANARY.to_owned(), harness.read(&id, "/run/secrets/k").await.unwrap())?;
+    same(CANARY.to_owned(), look_inside(&harness, &id, "/run/secrets/k").await.unwrap())?;
     let seen = seen(&harness);
     let secrets = json!([{"env": "TOKEN", "ref": "a"}]);
     look(&harness, &id, caller("u1"), secrets.clone()).await.unwrap();
     same(Some(Some("another-value".to_owned())), seen.lock().unwrap().pop())?;
     call(&harness, caller("u1"), "write_secret_file", write).await.unwrap();
-    same("another-value".to_owned(), harness.read(&id, "/run/secrets/k").await.unwrap())?;
+    same("another-value".to_owned(), look_inside(&harness, &id, "/run/secrets/k").await.unwrap())?;
     call(&harness, caller("u1"), "remove_secret", json!({"id": "a"})).await.unwrap();
     refused(&harness, &id, secrets, Code::SecretNotFound).await.map(drop)
 }

@@ -96,6 +96,28 @@ fn a_secret_is_delivered_and_kept_nowhere(world: &World) {
     let copied = call(world, &["cp", &format!("{id}:/run/secrets"), out]);
     assert_ne!(copied.code(), 0, "{copied}");
     assert!(copied.stderr.contains("secret"), "{copied}");
+    // Nor one file of it, a link to it, or a directory that is synchronized.
+    sh(world, &id, "ln -s /run/secrets/app/key /tmp/link; ln -s /run/secrets /tmp/links")
+        .succeeds();
+    for (command, from) in [
+        ("cp", "/run/secrets/app/key"),
+        ("cp", "/tmp/link"),
+        ("cp", "/tmp/links"),
+        ("cp", "/tmp/links/app/key"),
+        ("sync", "/run/secrets"),
+        ("sync", "/run/secrets/app"),
+        ("sync", "/tmp/links"),
+    ] {
+        let target = world.outside().join("one");
+        let copied = call(world, &[command, &format!("{id}:{from}"), target.to_str().unwrap()]);
+        assert_ne!(copied.code(), 0, "{command} {from}: {copied}");
+        assert!(world.files_with(&world.outside(), CANARY).is_empty(), "{command} {from}");
+    }
+    // Nor in a tree around it, whatever its mode is.
+    sh(world, &id, "chmod 755 /run/secrets").succeeds();
+    call(world, &["cp", &format!("{id}:/run"), world.outside().join("run").to_str().unwrap()]);
+    assert!(world.files_with(&world.outside(), CANARY).is_empty());
+    is_nowhere(world);
     for place in ["/tmp/key", "/run/secrets/../key", "/root/key"] {
         let refused = secrets(world, &["write", "token", &id, place], "");
         assert!(refused.stderr.contains("PATH_INVALID"), "{refused}");

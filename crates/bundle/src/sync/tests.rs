@@ -266,3 +266,35 @@ fn what_changes_after_the_plan_is_kept() {
     assert_eq!(fs::read_to_string(to.join("f")).unwrap(), "new");
     assert_eq!(read(to).tree.len(), 2);
 }
+
+#[test]
+fn no_repository_is_made_of_parts() {
+    let skipped = |source: &Scan, destination: &Scan| {
+        let mut source = source.clone();
+        skip_repositories(&mut source, destination);
+        let names = source.skipped.keys().map(RelativePath::quoted);
+        let left: Vec<_> = source.tree.keys().map(RelativePath::quoted).collect();
+        (names.collect::<Vec<_>>().join(" "), left.join(" "))
+    };
+    let none = Scan::default();
+    let whole = tree(&[("d/head", ""), ("d/objects/a", ""), ("d/REFS/a", ""), ("d/config", "x")]);
+    let all = "d/REFS d/config d/head d/objects";
+    assert_eq!(skipped(&whole, &none), (all.to_owned(), "d".to_owned()));
+    // The rest of what was copied earlier.
+    let head = tree(&[("d/HEAD", ""), ("d/config", "x")]);
+    let rest = tree(&[("d/objects/a", ""), ("d/refs/a", ""), ("d/hooks/a", ""), ("d/x", "")]);
+    assert_eq!(skipped(&rest, &head), ("d/hooks d/objects d/refs".to_owned(), "d d/x".to_owned()));
+    // A pattern of the source hides what the destination has.
+    let mut hidden = Scan::default();
+    hidden.skipped.insert(path("d/HEAD"), SkipReason::Ignored);
+    assert_eq!(skipped(&rest, &hidden).1, "d d/x");
+    // The settings of one that is there.
+    let settings = tree(&[("d/config", "y"), ("d/hooks/post-commit", ""), ("e/config", "")]);
+    let expected = ("d/config d/hooks".to_owned(), "d e e/config".to_owned());
+    assert_eq!(skipped(&settings, &whole), expected);
+    // Directories that are not included themselves.
+    let mut implied = rest.clone();
+    implied.tree.retain(|_, found| !matches!(found.node, Node::Directory { .. }));
+    assert_eq!(skipped(&implied, &head).1, "d/x");
+    assert_eq!(skipped(&rest, &none).0, "");
+}

@@ -1,6 +1,6 @@
 //! What a scan of a directory finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -99,29 +99,49 @@ impl Scan {
     }
 }
 
-/// Leaves out of a tree what git would take for a repository at the destination: the file `HEAD` of a
-/// directory that has `objects` and `refs`, or a `commondir`, there or here, in any letter case.
+/// The names that make a directory a repository, or that git obeys in one.
+const REPOSITORY: [&str; 8] =
+    ["HEAD", "objects", "refs", "commondir", "config", "config.worktree", "gitdir", "hooks"];
+
+/// Leaves out of a tree what git would take for a repository at the destination: a directory that has
+/// `HEAD`, `objects` and `refs`, or `HEAD` and a `commondir`, some of them there and some here, in any
+/// letter case. What makes it a repository stays as it is there.
 pub fn skip_repositories(scan: &mut Scan, destination: &Scan) {
-    let named = |directory: Option<&RelativePath>, name: &str| {
-        let is_it = |path: &RelativePath| {
-            path.file_name().eq_ignore_ascii_case(name.as_bytes())
-                && path.parent().as_ref() == directory
-        };
-        scan.tree.keys().chain(destination.tree.keys()).any(is_it)
-    };
-    let heads = scan.tree.keys().filter(|path| path.file_name().eq_ignore_ascii_case(b"HEAD"));
-    let found: Vec<_> = heads
-        .filter(|head| {
-            let directory = head.parent();
-            let has = |name| named(directory.as_ref(), name);
-            (has("objects") && has("refs")) || has("commondir")
-        })
-        .cloned()
-        .collect();
-    for head in found {
-        scan.tree.remove(&head);
-        scan.skipped.insert(head, SkipReason::GitDirectory);
+    let mut named: BTreeMap<Option<RelativePath>, BTreeSet<&str>> = BTreeMap::new();
+    for side in [&*scan, destination] {
+        // What is left out here may have been copied earlier.
+        for path in side.tree.keys().chain(side.skipped.keys()) {
+            // A directory that is not included itself exists if something in it is.
+            for path in std::iter::successors(Some(path.clone()), RelativePath::parent) {
+                if let Some(name) = repository_name(&path) {
+                    named.entry(path.parent()).or_default().insert(name);
+                }
+            }
+        }
     }
+    named.retain(|_, names| {
+        let has = |name| names.contains(name);
+        has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
+    });
+    if named.is_empty() {
+        return;
+    }
+    let is_part =
+        |path: &RelativePath| repository_name(path).is_some() && named.contains_key(&path.parent());
+    let parts: BTreeSet<_> = { scan.tree.keys() }
+        .flat_map(|path| std::iter::successors(Some(path.clone()), RelativePath::parent))
+        .filter(is_part)
+        .collect();
+    for part in parts {
+        scan.tree.retain(|path, _| !path.is_within(&part));
+        scan.skipped.retain(|path, _| !path.is_within(&part));
+        scan.skipped.insert(part, SkipReason::GitDirectory);
+    }
+}
+
+fn repository_name(path: &RelativePath) -> Option<&'static str> {
+    let name = path.file_name();
+    REPOSITORY.into_iter().find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 /// Whether two nodes have the same content; permissions are not compared.

@@ -23,8 +23,16 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 
 /// The variables that a server inherits from its starter's environment, besides `STOCKADE_…`
 /// and `DBOS_SANDBOX_…`.
-const ENVIRONMENT: [&str; 6] =
-    ["DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_HOST", "HOME", "PATH", "RUST_BACKTRACE"];
+const ENVIRONMENT: [&str; 7] = [
+    "DOCKER_CONFIG",
+    "DOCKER_CONTEXT",
+    "DOCKER_HOST",
+    "HOME",
+    "PATH",
+    "RUST_BACKTRACE",
+    // The keys of the vault and of audit records are below it, for the server as for its user.
+    "XDG_CONFIG_HOME",
+];
 
 /// Returns once a server listens at the socket.
 pub(super) async fn find_or_start(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {

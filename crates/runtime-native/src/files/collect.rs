@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat, Timestamp};
 use stockade_bundle::{RelativePath, content};
 
+use super::pack::is_secrets;
 use super::rights::Ids;
 use super::special;
 use stockade_runtime::{Error, Result, SandboxPath};
@@ -120,6 +121,11 @@ impl Collecting {
             return Ok(());
         }
         match stat.kind {
+            FileKind::Directory
+                if is_secrets(name, &stat, &found).map_err(|error| self.inside(error))? =>
+            {
+                Ok(())
+            }
             FileKind::Directory => {
                 let open = || Ok(Dir::from_fd(found).reopen()?);
                 let opened = self.ids.opening(&stat, 0o005, open);

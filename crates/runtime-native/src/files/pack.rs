@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Stat};
 use stockade_core::access::{Level, Rules};
-use stockade_core::sandbox::{SECRETS_DIRECTORY, SECRETS_MODE};
+use stockade_core::sandbox::SECRETS_DIRECTORY;
 use stockade_runtime::{Record, SkipReason, TREE_DEPTH, TreeProgress, TreeWriter};
 
 use super::rights::Ids;
@@ -161,11 +161,11 @@ impl<W: Write> Packing<'_, W> {
 }
 
 /// Whether an entry is the mounted directory of files with secrets.
-fn is_secrets(name: &RelativePath, stat: &Stat, found: &OwnedFd) -> io::Result<bool> {
+pub(super) fn is_secrets(name: &RelativePath, stat: &Stat, found: &OwnedFd) -> io::Result<bool> {
     let own = SECRETS_DIRECTORY.rsplit('/').next().unwrap_or_default();
+    // Its owner inside can change its mode.
     Ok(stat.mount_point
         && name.as_bytes() == own.as_bytes()
-        && stat.mode & 0o7777 == SECRETS_MODE
         && rustix::fs::fstatfs(found)?.f_type == TMPFS_MAGIC)
 }
 

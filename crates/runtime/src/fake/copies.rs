@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use stockade_bundle::beneath::{Dir, Timestamp};
 use stockade_bundle::view;
+use stockade_core::sandbox::SECRETS_DIRECTORY;
 
 use super::tree::{Kind, Node, Tree, USER};
 use crate::error::{Error, Result};
@@ -106,6 +107,9 @@ pub(super) fn collect(tree: &Tree, from: &Path, to: &Path, limit_bytes: u64) -> 
 fn collect_content(tree: &Tree, from: &Path, to: &Path) -> Result<()> {
     let mut directories: Vec<(PathBuf, u32)> = Vec::new();
     for (path, node) in tree.below(from) {
+        if path.starts_with(SECRETS_DIRECTORY) {
+            continue;
+        }
         let path = to.join(path.strip_prefix(from).unwrap_or(path));
         match &node.kind {
             Kind::Directory => {

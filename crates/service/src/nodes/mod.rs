@@ -51,9 +51,19 @@ pub async fn run(
     };
     let mut outputs = made?;
     for port in PASSTHROUGH {
-        if let (None, Some(value)) = (outputs.get(port), ports.value(port)) {
+        // What came along the chain may be narrower than what the sandbox has, and stays so.
+        if let Some(value) = ports.value(port).filter(|value| !is_empty(value)) {
             outputs.insert(port.to_owned(), value.clone());
         }
     }
     Ok(NodeOutputs { outputs })
+}
+
+/// Whether a value of a port restricts nothing.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
 }

@@ -13,7 +13,7 @@ use stockade_durable::{Context, Failure, Step};
 use stockade_runtime::SandboxPath;
 
 use super::bundles::require_home;
-use super::files::copied;
+use super::files::{copied, refuse_secret_files};
 use crate::elsewhere;
 use crate::events;
 use crate::failure::{access_problem, invalid, path_problem, runtime_problem, to_failure};
@@ -37,7 +37,9 @@ pub(crate) async fn collect(
     let what = "a directory of the server's machine";
     elsewhere::check_directory(caller, parent, &service.inner.options, what)?;
     require_home(&service.inner, &caller.owner)?;
-    check_request(&used, &request)?;
+    let path = check_request(&used, &request)?;
+    let runtime = &**service.inner.runtime(&used.runtime)?;
+    refuse_secret_files(runtime, &used.id, &path).await?;
     operation::run(&service.engine, NAME, caller, &request).await
 }
 
@@ -60,6 +62,8 @@ pub(crate) async fn perform(
                 return Ok(());
             }
             let runtime = inner.runtime(&used.runtime).map_err(to_failure)?;
+            let refused = refuse_secret_files(&**runtime, &used.id, &path).await;
+            refused.map_err(to_failure)?;
             let copied = runtime.collect(&used.id, &path, to, request.limit_bytes);
             let copied = inner
                 .terminations

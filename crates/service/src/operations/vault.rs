@@ -127,7 +127,9 @@ async fn sealed(
     label: &Label,
     fields: &Fields,
 ) -> Result<(String, SealedRecord)> {
-    let key = service.inner.vault.key(true).await?;
+    // A key that is missing for a while must not be replaced: its secrets could not be opened.
+    let is_first = store::is_empty(&*service.inner.store).await?;
+    let key = service.inner.vault.key(is_first).await?;
     let sealed = SealedRecord::seal(&key, label, fields).map_err(vault_problem)?;
     Ok((key.id(), sealed))
 }

@@ -69,6 +69,11 @@ pub(crate) async fn list(store: &dyn Store, owner: &OwnerId) -> Result<Vec<Secre
     select(store, "owner_id = ?1 ORDER BY name", vec![owner.as_str().into()]).await
 }
 
+/// Whether there is no secret of any owner.
+pub(crate) async fn is_empty(store: &dyn Store) -> Result<bool, Problem> {
+    Ok(select(store, "1 = 1 LIMIT 1", Vec::new()).await?.is_empty())
+}
+
 /// The secret of an owner with that id or, if there is none, that name.
 pub(crate) async fn find(
     store: &dyn Store,

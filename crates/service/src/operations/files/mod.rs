@@ -13,9 +13,10 @@ pub(crate) use query::{list, read, search, stat};
 pub(crate) use tree::{SEND, perform as perform_send, receive, send};
 
 use stockade_api::{Bytes, Caller, FileEntry, FileKind, Result};
-use stockade_core::SandboxId;
 use stockade_core::access::Level;
 use stockade_core::event::{Direction, FilesCopied, Payload};
+use stockade_core::sandbox::SECRETS_DIRECTORY;
+use stockade_core::{Code, Problem, SandboxId};
 use stockade_runtime::{FileInfo, FileKind as Kind, Runtime, SandboxPath};
 
 use crate::clock::timestamp;
@@ -45,6 +46,22 @@ pub(crate) async fn resolve_allowed(
     let reached = resolve(runtime, &owned.id, &checked, follow).await?;
     owned.allows(level, as_bytes(&reached))?;
     Ok(reached)
+}
+
+/// Refuses to copy the files with secrets out, also where links lead to them: a program inside that
+/// cannot read one could place a link. In another tree they are skipped.
+pub(crate) async fn refuse_secret_files(
+    runtime: &dyn Runtime,
+    id: &SandboxId,
+    path: &SandboxPath,
+) -> Result<()> {
+    let is_secret = |path: &SandboxPath| path.as_path().starts_with(SECRETS_DIRECTORY);
+    if is_secret(path) || is_secret(&resolve(runtime, id, path, true).await?) {
+        let message = format!("{path} is not copied");
+        return Err(Problem::new(Code::AccessDenied, message)
+            .because(format!("secret_file: files below {SECRETS_DIRECTORY} have secrets")));
+    }
+    Ok(())
 }
 
 /// The public form of a file's metadata.

@@ -16,7 +16,7 @@ use stockade_runtime::{Error, FileKind, ReadRange, Runtime, SandboxPath};
 use tokio::io::AsyncReadExt as _;
 
 use super::change::{Change, change, write};
-use super::{join, resolve_allowed, use_sandbox};
+use super::{join, refuse_secret_files, resolve_allowed, use_sandbox};
 use crate::failure::{invalid, runtime_problem};
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths::{as_bytes, as_path, resolve};
@@ -188,6 +188,8 @@ impl Plan<'_> {
                 .because("a diff changes files below one directory only"));
         }
         resolve_allowed(self.runtime, self.owned, Level::ReadWrite, &named, true).await?;
+        // It could be moved to a place that is copied.
+        refuse_secret_files(self.runtime, &self.owned.id, &plain).await?;
         let file = self.content(&plain, path).await?;
         self.count(file.as_ref().map_or(0, |file| file.content.len()))?;
         Ok((named, file))

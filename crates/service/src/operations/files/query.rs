@@ -10,7 +10,7 @@ use stockade_core::{Code, Problem};
 use stockade_runtime::{FileKind, ReadRange, Runtime, SandboxPath};
 
 use super::tree::{RecordedContent, SizeSource};
-use super::{entry, join, resolve_allowed, use_sandbox};
+use super::{entry, join, refuse_secret_files, resolve_allowed, use_sandbox};
 use crate::failure::{invalid, runtime_problem};
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths::{as_bytes, as_path, resolve};
@@ -51,6 +51,7 @@ pub(crate) async fn read(
     let owned = use_sandbox(service, caller, &request.sandbox_id).await?;
     let runtime = &**service.inner.runtime(&owned.runtime)?;
     let path = resolve_allowed(runtime, &owned, Level::Read, &request.path, true).await?;
+    refuse_secret_files(runtime, &owned.id, &path).await?;
     let range = ReadRange { offset: request.offset, length: request.length };
     let content = runtime.read_file(&owned.id, &path, range).await;
     let content = content.map_err(|error| runtime_problem(&error))?;

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use stockade_api::{Bytes, Caller, FileContent, ReceiveFiles, Result, SendFiles, SentFiles};
+use stockade_core::Problem;
 use stockade_core::access::Level;
 use stockade_core::event::Direction;
-use stockade_core::sandbox::SECRETS_DIRECTORY;
-use stockade_core::{Code, Problem};
 use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Content, SandboxPath, TreeProgress};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{copied, resolve_allowed, use_sandbox};
+use super::{copied, refuse_secret_files, resolve_allowed, use_sandbox};
 use crate::events;
 use crate::failure::{runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
@@ -89,22 +88,12 @@ pub(crate) async fn receive(
     let owned = use_sandbox(service, caller, &request.sandbox_id).await?;
     let runtime = &**service.inner.runtime(&owned.runtime)?;
     let path = resolve_allowed(runtime, &owned, Level::Read, &request.path, true).await?;
-    refuse_secret_files(&path)?;
+    refuse_secret_files(runtime, &owned.id, &path).await?;
     let mark = request.mark.map(|Bytes(mark)| mark);
     let packed = runtime.pack(&owned.id, &path, mark).await;
     let packed = packed.map_err(|error| runtime_problem(&error))?;
     let size = SizeSource::Tree(packed.progress);
     Ok(RecordedContent::wrap(service, owned, request.path, packed.content, size))
-}
-
-/// Refuses to copy the files with secrets out. In another tree they are skipped.
-fn refuse_secret_files(path: &SandboxPath) -> Result<()> {
-    if path.as_path().starts_with(SECRETS_DIRECTORY) {
-        let message = format!("{path} is not copied");
-        return Err(Problem::new(Code::AccessDenied, message)
-            .because(format!("secret_file: files below {SECRETS_DIRECTORY} have secrets")));
-    }
-    Ok(())
 }
 
 /// How much of a content was read.

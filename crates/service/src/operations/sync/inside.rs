@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use super::outside::IgnoreFiles;
 use super::staging::problem;
 use crate::failure::runtime_problem;
+use crate::operations::files::refuse_secret_files;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths::{as_bytes, as_path, resolve};
 
@@ -81,6 +82,7 @@ impl Inside {
                 .because(format!("it leads to {reached}"))
                 .remedied_by("name the directory that it leads to"));
         }
+        refuse_secret_files(&**runtime, &owned.id, &checked).await?;
         let (runtime, id, rules) = (runtime.clone(), owned.id.clone(), owned.rules.clone());
         Ok(Self { runtime, id, path: checked, rules })
     }

@@ -87,9 +87,11 @@ impl Job<'_> {
             format!("{}\n{}", outside.name(), bytes_of(&as_path(&request.path)?).escape_ascii());
         let base =
             self.staging.base(&self.owned.unique_name(), &pair).map_err(|error| problem(&error))?;
-        let (mut source, destination, mut protect) = self.scan(&inside, &outside).await?;
-        if self.direction == Direction::ToVfs {
-            skip_repositories(&mut source, &destination);
+        let (mut source, mut destination, mut protect) = self.scan(&inside, &outside).await?;
+        match self.direction {
+            Direction::ToVfs => skip_repositories(&mut source, &destination),
+            Direction::FromVfs if request.two_way => skip_repositories(&mut destination, &source),
+            Direction::FromVfs => {}
         }
         self.check_source(&source, &destination)?;
         let comparison = Comparison {
