@@ -277,7 +277,8 @@ const IMAGE: &str = "set -e
 if ldd /bin/busybox >/dev/null 2>&1; then echo 'busybox is not static' >&2; exit 1; fi
 mkdir -p $0/bin $0/etc $0/tmp $0/root $0/data $0/home/user
 cp /bin/busybox $0/bin
-for name in $(busybox --list); do ln -s busybox $0/bin/$name; done
+# Some builds list themselves.
+for name in $(busybox --list); do [ $name = busybox ] || ln -s busybox $0/bin/$name; done
 echo root:x:0:0:root:/root:/bin/sh > $0/etc/passwd
 echo root:x:0: > $0/etc/group
 for file in $(ldd $1 | grep -o '/[^ ]*so[^ ]*' | sort -u); do

@@ -62,7 +62,7 @@ fn an_image_that_is_missing_is_downloaded_by_the_server(world: &World) {
     assert_eq!(run["run"]["output"]["is"], "of the registry", "{run}");
     let selected = run["sandboxes"][0]["config"]["selectedImage"].as_str().unwrap();
     assert!(selected.starts_with(&format!("{name}@sha256:")), "{selected}");
-    // Without a tag, the name can mean another image later: whoever follows the run is warned.
+    // Without a tag, the name can mean another image later: a person who follows the run is warned.
     let warned = |outcome: &Outcome| outcome.stderr.contains("neither a tag nor a digest");
     let file = world.write("latest.tsx", source(&format!("{}/team/app", registry.host)));
     let latest = call(world, &["up", file.to_str().unwrap(), "--run-id", "l"]);

@@ -143,7 +143,7 @@ fn mirror_keeps(scene: &Scene<'_>) -> Checked {
 }
 
 fn unreadable_source(scene: &Scene<'_>) -> Checked {
-    // Inside, the user of commands is not root, whoever runs the test.
+    // Inside, the user of commands is not root, also if root runs the test.
     scene.sh("mkdir -p /tmp/c8/secret && cd /tmp/c8 && echo 1 > a && mkfifo pipe");
     scene.sh("chmod 0 /tmp/c8/secret");
     let to = scene.directory("c8-out", &[("old", "o")]);

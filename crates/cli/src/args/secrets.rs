@@ -16,7 +16,7 @@ pub struct Secrets {
 
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
-    /// Store a secret: its value is read from standard input, or asked for on a terminal
+    /// Store a secret: its value is read from standard input, or typed at a prompt
     #[command(after_help = examples::SECRETS_SET)]
     Set(SetSecret),
     /// List the secrets, without their values

@@ -115,8 +115,8 @@ const cli = (adapter, name) =>
       const given = Object.entries(options).filter(([key, value]) => value !== undefined && known[key] !== undefined);
       const all = [...given.flatMap(([key, value]) => known[key](value, key)), ...args, ...extraArgs];
       const system = [systemPrompt, instructions].filter((text) => text !== undefined).join("\n\n");
-      const told = { adapter, model, env, timeoutMs, image, systemPrompt: system === "" ? undefined : system, args: all.length === 0 ? undefined : all };
-      Object.assign(this, Object.fromEntries(Object.entries(told).filter(([, value]) => value !== undefined)));
+      const settings = { adapter, model, env, timeoutMs, image, systemPrompt: system === "" ? undefined : system, args: all.length === 0 ? undefined : all };
+      Object.assign(this, Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined)));
       Object.defineProperty(this, "id", { value: id ?? name });
     }
   };

@@ -30,7 +30,7 @@ const sequence = (id, children) => make(Sequence, { id, children });
 const parallel = (children, maxConcurrency) => make(Parallel, maxConcurrency === undefined ? { children } : { children, maxConcurrency });
 
 // A task whose prompt has the outputs of other tasks after its own text.
-const asked = (props, prompt, needs) => {
+const agentTask = (props, prompt, needs) => {
   const names = Object.keys(needs);
   if (names.length === 0) return make(Task, { ...props, children: prompt });
   const children = (found) => [text(prompt), ...names.map((name) => `${name}:\n${shown(found?.[name])}`)].join("\n\n");
@@ -40,7 +40,7 @@ const asked = (props, prompt, needs) => {
 // The work of something that is an agent or a function.
 const worked = (props, worker, prompt, value) => {
   if (typeof worker === "function") return make(Task, { ...props, children: () => worker(value?.()) });
-  return asked({ ...props, agent: worker }, prompt, {});
+  return agentTask({ ...props, agent: worker }, prompt, {});
 };
 
 export const ReviewLoop = composite(
@@ -58,7 +58,7 @@ export const ReviewLoop = composite(
       onMaxReached,
       children: [
         make(Task, { id: work, output: produceOutput, agent: producer, children: prompt() }),
-        asked({ id: review, output: reviewOutput, agent: reviewer }, "Review this work, and decide whether it is approved.", { produced: work }),
+        agentTask({ id: review, output: reviewOutput, agent: reviewer }, "Review this work, and decide whether it is approved.", { produced: work }),
       ],
     });
   },
@@ -75,7 +75,7 @@ export const Optimizer = composite(
     const evaluation =
       typeof evaluator === "function"
         ? make(Task, { id: score, output: evaluateOutput, needs: { candidate }, children: (found) => evaluator(found.candidate) })
-        : asked({ id: score, output: evaluateOutput, agent: evaluator }, "Evaluate this candidate, and give it a score.", { candidate });
+        : agentTask({ id: score, output: evaluateOutput, agent: evaluator }, "Evaluate this candidate, and give it a score.", { candidate });
     return make(Loop, {
       id,
       until: targetScore !== undefined && last?.score >= targetScore,
@@ -107,10 +107,10 @@ export const ScanFixVerify = composite(
       children: [
         make(Task, { id: scan, output: scanOutput, agent: scanner, children: children === undefined ? "Scan for problems, and list them as `issues`." : text(children) }),
         parallel(fixes, maxConcurrency),
-        asked({ id: verify, output: verifyOutput, agent: verifier }, "Verify that these problems are fixed.", { scan }),
+        agentTask({ id: verify, output: verifyOutput, agent: verifier }, "Verify that these problems are fixed.", { scan }),
       ],
     });
-    const report = asked({ id: `${id}-report`, output: reportOutput, agent: verifier }, "Report what was found, what was fixed, and what is left.", { scan, verify });
+    const report = agentTask({ id: `${id}-report`, output: reportOutput, agent: verifier }, "Report what was found, what was fixed, and what is left.", { scan, verify });
     return sequence(undefined, [loop, report]);
   },
 );
@@ -140,7 +140,7 @@ export const Panel = composite(
     );
     const least = minAgree === undefined ? "" : ` At least ${minAgree} must agree.`;
     const needs = Object.fromEntries(all.map(({ name }) => [name, `${id}-${name}`]));
-    const moderation = asked({ id: `${id}-moderator`, output: moderatorOutput, agent: moderator }, `These are the answers of a panel. ${STRATEGIES[strategy]}${least}`, needs);
+    const moderation = agentTask({ id: `${id}-moderator`, output: moderatorOutput, agent: moderator }, `These are the answers of a panel. ${STRATEGIES[strategy]}${least}`, needs);
     return sequence(undefined, [parallel(tasks, maxConcurrency), moderation]);
   },
 );
@@ -171,7 +171,7 @@ export const Supervisor = composite(
     return sequence(undefined, [
       make(Task, { id: `${id}-plan`, output: planOutput, agent: boss, children }),
       make(Loop, { id: `${id}-loop`, until: review?.allDone === true, maxIterations, onMaxReached: "return-last", children: [parallel(work, maxConcurrency), reviewed] }),
-      asked({ id: `${id}-final`, output: finalOutput, agent: boss }, "Summarize the results.", { plan: `${id}-plan`, review: `${id}-review` }),
+      agentTask({ id: `${id}-final`, output: finalOutput, agent: boss }, "Summarize the results.", { plan: `${id}-plan`, review: `${id}-review` }),
     ]);
   },
 );
@@ -187,11 +187,11 @@ export const Debate = composite(
     for (let round = 1; round <= rounds; round += 1) {
       for (const [side, agent, stand] of [["proposer", proposer, "for"], ["opponent", opponent, "against"]]) {
         const node = `${id}-${side}-${round}`;
-        turns.push(asked({ id: node, output: argumentOutput, agent }, `Argue ${stand} this, in round ${round} of ${rounds}: ${subject}`, Object.fromEntries(before)));
+        turns.push(agentTask({ id: node, output: argumentOutput, agent }, `Argue ${stand} this, in round ${round} of ${rounds}: ${subject}`, Object.fromEntries(before)));
         before.push([`${side} ${round}`, node]);
       }
     }
-    const verdict = asked({ id: `${id}-verdict`, output: verdictOutput, agent: judge }, `Judge this debate about: ${subject}`, Object.fromEntries(before));
+    const verdict = agentTask({ id: `${id}-verdict`, output: verdictOutput, agent: judge }, `Judge this debate about: ${subject}`, Object.fromEntries(before));
     return sequence(undefined, [...turns, verdict]);
   },
 );
@@ -323,8 +323,8 @@ export const ClassifyAndRoute = composite(
       const isConfig = typeof route === "object" && route !== null && route.agent !== undefined;
       const { agent, output, prompt: own } = isConfig ? route : { agent: route };
       const name = entry.itemId ?? at;
-      const told = typeof own === "function" ? own(entry) : own;
-      return make(Task, { id: `${id}-${entry.category}-${name}`, output: output ?? routeOutput, agent, continueOnFail: true, children: told ?? `Handle this item:\n${shown(entry)}` }, name);
+      const content = typeof own === "function" ? own(entry) : own;
+      return make(Task, { id: `${id}-${entry.category}-${name}`, output: output ?? routeOutput, agent, continueOnFail: true, children: content ?? `Handle this item:\n${shown(entry)}` }, name);
     });
     return sequence(undefined, [make(Task, { id: classify, output: classifierOutput, agent: classifierAgent, children: prompt }), parallel(routes, maxConcurrency)]);
   },
@@ -339,10 +339,10 @@ export const GatherAndSynthesize = composite(
     const gather = all.map(([name, { agent, prompt, output, children: own }]) =>
       make(Task, { id: `${id}-${name}`, output: output ?? gatherOutput, agent, label: name, children: prompt ?? own ?? `Gather what is known from ${name}.` }, name),
     );
-    const told = synthesisPrompt ?? (children === undefined ? "Synthesize these findings." : text(children));
+    const content = synthesisPrompt ?? (children === undefined ? "Synthesize these findings." : text(children));
     const needs = Object.fromEntries(all.map(([name]) => [name, `${id}-${name}`]));
-    const prompt = gatheredResults ? `${told}\n\n${shown(gatheredResults)}` : told;
-    return sequence(undefined, [parallel(gather, maxConcurrency), asked({ id: `${id}-synthesis`, output: synthesisOutput, agent: synthesizer }, prompt, needs)]);
+    const prompt = gatheredResults ? `${content}\n\n${shown(gatheredResults)}` : content;
+    return sequence(undefined, [parallel(gather, maxConcurrency), agentTask({ id: `${id}-synthesis`, output: synthesisOutput, agent: synthesizer }, prompt, needs)]);
   },
 );
 
@@ -351,7 +351,7 @@ export const ContentPipeline = composite("ContentPipeline", ["stages", "children
   const made = list(stages).map(({ id: name, agent, output, label, prompt }) => {
     const node = `${id}-${name}`;
     const own = prompt ?? (before === undefined ? children : `Continue with the stage ${label ?? name}.`);
-    const task = asked({ id: node, output, agent, label: label ?? name }, own, before === undefined ? {} : { previous: before });
+    const task = agentTask({ id: node, output, agent, label: label ?? name }, own, before === undefined ? {} : { previous: before });
     before = node;
     return task;
   });
@@ -392,8 +392,8 @@ export const Kanban = composite(
     const board = columns.map(({ name, agent: own, output, prompt, task = {} }) => {
       const agent = agents?.[name] ?? own;
       const tasks = tickets.map((item) => {
-        const told = prompt === undefined ? `Process this item in the column "${name}":\n${shown(item)}` : prompt({ item, column: name });
-        return make(Task, { continueOnFail: true, label: `${name}: ${item.id}`, ...task, id: `${id}-${name}-${item.id}`, output, agent, children: told }, item.id);
+        const content = prompt === undefined ? `Process this item in the column "${name}":\n${shown(item)}` : prompt({ item, column: name });
+        return make(Task, { continueOnFail: true, label: `${name}: ${item.id}`, ...task, id: `${id}-${name}-${item.id}`, output, agent, children: content }, item.id);
       });
       return parallel(tasks, maxConcurrency);
     });
@@ -477,7 +477,7 @@ export const DelegationChain = missing("DelegationChain", "use <EscalationChain>
 export const SuperSmithers = missing("SuperSmithers", "a workflow cannot change its own file while it runs");
 export const IsolatedClone = missing("IsolatedClone", "use <Sandbox>, whose changes wait for a decision");
 
-// Interfaces for people change nothing of a run, so a file that has one runs, and is told so.
+// Interfaces for people change nothing of a run, so a file that has one runs, and a message says so.
 const noted = new Set();
 const undisplayed = (name) => () => {
   if (!noted.has(name)) console.warn(`<${name}> is not displayed: \`stockade up\` and \`stockade inspect\` show the run`);

@@ -63,13 +63,13 @@ export class Head {
   // Prepares the head for comparisons, which most heads never need.
   learn() {
     const { props: given } = this.element;
-    const { props: told } = parse(this.text);
+    const { props: sent } = parse(this.text);
     this.names = keys(given).filter((name) => !isInner(this, name));
-    this.calls = this.names.map((name) => (name === "agent" || (name === "children" && this.kind === "task")) && told[name]?.$ === "function");
+    this.calls = this.names.map((name) => (name === "agent" || (name === "children" && this.kind === "task")) && sent[name]?.$ === "function");
     this.values = this.names.map((name) => {
       // Table handles are sent the same way as long as they are identical, whatever their content.
       if (!this.isGroup && hasOwn(this.handles, name)) return this.handles[name];
-      return hasOwn(told, name) ? told[name] : undefined;
+      return hasOwn(sent, name) ? sent[name] : undefined;
     });
   }
 }
@@ -150,7 +150,7 @@ export class LastRendering {
 
 // The data that one rendering sends to the host.
 export class Differences {
-  #told;
+  #sent;
   #root;
   // The nodes whose heads are unchanged, and those whose heads may have changed, with their heads.
   #kept = [];
@@ -159,8 +159,8 @@ export class Differences {
   // The groups whose children changed.
   #groups = [];
 
-  constructor(told) {
-    this.#told = told;
+  constructor(sent) {
+    this.#sent = sent;
   }
 
   // The node of an element that existed before: a group is found by its position among its
@@ -170,7 +170,7 @@ export class Differences {
     let node = inPlace;
     let head = node?.head;
     if (head?.element.type !== type || (!node.isGroup && head.element.props.id !== props.id)) {
-      node = this.#told.leaves.get(props.id);
+      node = this.#sent.leaves.get(props.id);
       if (node?.head.element.type !== type) return undefined;
     }
     return node.seen === this ? undefined : node;
@@ -191,7 +191,7 @@ export class Differences {
 
   // The node of another element, whose head may still prove to be unchanged.
   other(head, inPlace) {
-    const node = this.#known(head.element, inPlace) ?? this.#told.node(head);
+    const node = this.#known(head.element, inPlace) ?? this.#sent.node(head);
     node.seen = this;
     this.#nodes.push(node);
     this.#heads.push(head);
@@ -210,7 +210,7 @@ export class Differences {
   // As JSON: the differences, or the whole rendering if the host has none.
   text(isKnown) {
     const isOther = (at) => this.#nodes[at].head?.text !== this.#heads[at].text;
-    const isWhole = !isKnown || this.#root !== this.#told.root || this.#nodes.some((node, at) => node === this.#root && isOther(at));
+    const isWhole = !isKnown || this.#root !== this.#sent.root || this.#nodes.some((node, at) => node === this.#root && isOther(at));
     const heads = [];
     this.#nodes.forEach((node, at) => {
       if (isWhole || isOther(at)) heads.push(`[${node.number},${this.#heads[at].text}]`);
@@ -225,11 +225,11 @@ export class Differences {
   keep() {
     for (const node of this.#kept) node.head.element = node.element;
     this.#nodes.forEach((node, at) => (node.head = this.#heads[at]));
-    const told = this.#told;
-    if (this.#groups.length === 0 && told.root === this.#root) return;
+    const sent = this.#sent;
+    if (this.#groups.length === 0 && sent.root === this.#root) return;
     for (const group of this.#groups) group.list = group.next;
-    told.root = this.#root;
+    sent.root = this.#root;
     const leaves = [...this.#kept, ...this.#nodes].filter((node) => !node.isGroup);
-    told.leaves = new Map(leaves.map((node) => [node.head.element.props.id, node]));
+    sent.leaves = new Map(leaves.map((node) => [node.head.element.props.id, node]));
   }
 }

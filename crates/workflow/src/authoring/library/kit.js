@@ -92,9 +92,9 @@ export const parseSandboxProviderResult = (raw, remoteId, { provider, resultPath
 // Writes the parts of the request that the command may see.
 export const writeSandboxProviderRequestFile = async (session, path, request) => {
   const { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress } = request;
-  const told = { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress: redactedEgress(egress) };
-  await session.writeFile(path, JSON.stringify(told, null, 2));
-  return told;
+  const visible = { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress: redactedEgress(egress) };
+  await session.writeFile(path, JSON.stringify(visible, null, 2));
+  return visible;
 };
 
 // Uploads the CA certificate of the egress proxy to the session; returns its path, or null.
@@ -128,12 +128,12 @@ export const createCommandSandboxProvider = (options) => {
 
   const run = async (request) => {
     const secrets = secretsOf(env, request.egress);
-    const told = (error) => failed(scrubbed(String(error?.message ?? error), secrets), { provider: id });
+    const scrubbedError = (error) => failed(scrubbed(String(error?.message ?? error), secrets), { provider: id });
     const tried = async (work) => {
       try {
         return await work();
       } catch (error) {
-        throw told(error);
+        throw scrubbedError(error);
       }
     };
     const session = await tried(() => createSession(request));

@@ -46,8 +46,8 @@ const ofTag = (type, props) => {
   const inner = text(props.children);
   if (Object.hasOwn(INLINE, type)) return INLINE[type](inner, props);
   if (Object.hasOwn(BLOCKS, type)) return `${BLOCKS[type](inner.trim())}\n${type === "li" ? "" : "\n"}`;
-  const told = attributes(props);
-  return inner === "" ? `<${type}${told} />` : `<${type}${told}>${inner}</${type}>`;
+  const written = attributes(props);
+  return inner === "" ? `<${type}${written} />` : `<${type}${written}>${inner}</${type}>`;
 };
 
 const ofElement = ({ type, props }) => {

@@ -109,9 +109,9 @@ export class Rendering {
   #known;
   #differences;
 
-  constructor(known, told) {
+  constructor(known, sent) {
     this.#known = known;
-    this.#differences = new Differences(told);
+    this.#differences = new Differences(sent);
   }
 
   // The functions of elements that were not sent unchanged, by their numbers.
@@ -253,50 +253,50 @@ export class Rendering {
     const { props } = element;
     if (head.isGroup) {
       const { children, then, else: otherwise, ...rest } = props;
-      const told = plain(rest);
-      if (kind === "branch" && children !== undefined && props.skipIf !== true) told.children = true;
-      return head.tell(told, true);
+      const values = plain(rest);
+      if (kind === "branch" && children !== undefined && props.skipIf !== true) values.children = true;
+      return head.tell(values, true);
     }
     if (props.skipIf === true) return head.tell({ id: props.id, skipIf: true }, true);
     try {
-      return this.#told(kind, head);
+      return this.#describe(kind, head);
     } catch (error) {
       if (!(error instanceof SmithersError) || error.code !== "INVALID_INPUT") throw error;
       throw named(element.source, error.message);
     }
   }
 
-  #told(kind, head) {
+  #describe(kind, head) {
     const { props } = head.element;
-    const { children, output: table, outputSchema, schema, agent: asked, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, ...rest } = props;
-    const told = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
-    if ("output" in props) told.output = output(table, this.#known);
-    if (schema !== undefined) told.schema = output(schema, this.#known);
-    if (outputSchema !== undefined && typeof table === "string") told.output = { ...output(outputSchema), key: table };
-    for (const one of [told.output, told.schema]) {
+    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, ...rest } = props;
+    const values = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
+    if ("output" in props) values.output = output(table, this.#known);
+    if (schema !== undefined) values.schema = output(schema, this.#known);
+    if (outputSchema !== undefined && typeof table === "string") values.output = { ...output(outputSchema), key: table };
+    for (const one of [values.output, values.schema]) {
       if (one?.$ === "table" && (isParsed(outputSchema) || isParsed(schema ?? table))) one.parse = this.#function(head, "accept").ref;
     }
-    if (prompt !== undefined) told.prompt = text(prompt);
-    if (scorers !== undefined) told.scorers = true;
-    if (deps !== undefined) told.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
+    if (prompt !== undefined) values.prompt = text(prompt);
+    if (scorers !== undefined) values.scorers = true;
+    if (deps !== undefined) values.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
     if (isWorkflow(workflow)) {
-      told.workflow = this.#function(head, "workflow");
-      this.nodes.set(told.workflow.ref, props.id);
-    } else if (workflow !== undefined) told.workflow = plain(workflow);
+      values.workflow = this.#function(head, "workflow");
+      this.nodes.set(values.workflow.ref, props.id);
+    } else if (workflow !== undefined) values.workflow = plain(workflow);
     if (provider !== undefined && provider !== null) {
       // The provider that an id refers to is looked up when it is called.
       this.sandboxes.set(props.id, { provider, workflow, input: props.input });
-      told.provider = { $: "provider", id: idOf(provider) };
+      values.provider = { $: "provider", id: idOf(provider) };
     }
     const agents = agentsOf(props).map((one, at) => this.#agent(head, one, at));
-    if (agents.length > 0) told.agent = agents[0];
-    else if ("agent" in props && typeof children !== "function") told.agent = { $: "nothing" };
-    if (agents.length > 1) told.fallbacks = agents.slice(1);
-    if (this.#worktree !== undefined) told.worktree = plain(this.#worktree);
-    if (kind === "task" && agents.length === 0 && hasElement(children)) told.children = { $: "element" };
-    else if (kind === "task") told.children = this.#content(head, agents.length > 0);
-    else if (children !== undefined) told.children = plain(children);
-    return head.tell(told, agents.length > 0 || !isParsed(outputSchema ?? table));
+    if (agents.length > 0) values.agent = agents[0];
+    else if ("agent" in props && typeof children !== "function") values.agent = { $: "nothing" };
+    if (agents.length > 1) values.fallbacks = agents.slice(1);
+    if (this.#worktree !== undefined) values.worktree = plain(this.#worktree);
+    if (kind === "task" && agents.length === 0 && hasElement(children)) values.children = { $: "element" };
+    else if (kind === "task") values.children = this.#content(head, agents.length > 0);
+    else if (children !== undefined) values.children = plain(children);
+    return head.tell(values, agents.length > 0 || !isParsed(outputSchema ?? table));
   }
 
   // An agent of a task in the form that the host reads.

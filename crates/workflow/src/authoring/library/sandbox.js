@@ -186,14 +186,14 @@ export const answered = (what) => calls.get(what.call)?.answered(what);
 
 // The limits that are sent for a child: those that are narrower than the limits of its sandbox.
 const narrower = (limits, facts) => {
-  const told = {};
+  const lower = {};
   for (const name of Object.keys(limits)) {
     const [limit, most] = [limits[name], facts[name]];
     if (limit === undefined || limit === null) continue;
     if (!Number.isInteger(limit) || limit < 1 || limit > most) throw invalid(`executeChildWorkflow() cannot exceed the limits of its sandbox: \`${name}\` must be a whole number from 1 to ${most}`);
-    if (limit < most) told[name] = limit;
+    if (limit < most) lower[name] = limit;
   }
-  return told;
+  return lower;
 };
 
 const FIELDS = ["bundlePath", "status", "output", "outputs", "runId", "remoteRunId", "workspaceId", "containerId", "diffBundle", "patches", "artifacts", "streamLogPath"];

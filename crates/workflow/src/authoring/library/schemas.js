@@ -54,8 +54,8 @@ export const isParsed = (target) => parserOf(target) !== undefined;
 
 const part = (key) => (typeof key === "object" && key !== null ? key.key : key);
 const refused = (issues, code) => {
-  const told = (issues ?? []).slice(0, MAX_PROBLEMS).map((issue) => `/${(issue.path ?? []).map(part).map(String).join("/")}: ${issue.message}`);
-  return new SmithersError(code, told.join("; "));
+  const problems = (issues ?? []).slice(0, MAX_PROBLEMS).map((issue) => `/${(issue.path ?? []).map(part).map(String).join("/")}: ${issue.message}`);
+  return new SmithersError(code, problems.join("; "));
 };
 
 const outcome = (schema, result, code) => {
