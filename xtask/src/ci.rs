@@ -59,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     );
 
     let skipped_tests = skips.read()?;
-    println!("\n{}", report.table(&skipped_tests));
+    println!("\n{}{}", report.table(&skipped_tests), report.failures());
     Ok(report.is_good())
 }
 

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::carried::{self, Carried};
 use crate::first_bytes::http::Head;
 use crate::first_bytes::tls;
+use crate::intercept::Interception;
 use crate::rejection;
 use crate::relay::{FirstBytes, RelayError, Traffic, read_first_bytes, relay};
 use crate::sandbox::Sandbox;
@@ -190,11 +191,11 @@ async fn relay_or_intercept(
 ) -> Result<(), RelayError> {
     let limits = sandbox.limits();
     let search = sandbox.search(transport, host, port);
-    if sandbox.reads_requests(host, port) || sandbox.interception(host, port).is_some() {
+    if sandbox.reads_requests(host, port) || Interception::of(sandbox, host, port).is_some() {
         let (bytes, body) = read_first_bytes(inside, first, None, limits).await?;
         // The policy may have changed in the meantime.
         let reads = sandbox.reads_requests(host, port);
-        let interception = sandbox.interception(host, port);
+        let interception = Interception::of(sandbox, host, port);
         if tls::is_handshake(&bytes)
             && let Some(interception) = interception
         {

@@ -39,6 +39,15 @@ pub(crate) struct Interception<'a> {
     pub(crate) trust: Trust,
 }
 
+impl<'a> Interception<'a> {
+    /// The interception of connections to a port of a host, if they are intercepted.
+    pub(crate) fn of(sandbox: &'a Sandbox, host: &Host, port: u16) -> Option<Self> {
+        let Host::Name(name) = host else { return None };
+        let (credentials, policy, trust) = sandbox.installed_for(name, port)?;
+        Some(Self { sandbox, name: name.clone(), port, credentials, policy, trust })
+    }
+}
+
 impl Interception<'_> {
     /// Relays one request and its response. `hello` has been received already, and is for the host.
     pub(crate) async fn relay(
@@ -127,7 +136,7 @@ impl Interception<'_> {
         let request = (head.method.as_str(), head.target.as_str());
         // They may have changed since the connection was made; there is none if nothing is about the
         // host any more.
-        let now = self.sandbox.interception(&host, self.port);
+        let now = Self::of(self.sandbox, &host, self.port);
         if let Some(now) = &now {
             now.policy.check_request(&self.name, self.port, request)?;
         }

@@ -20,6 +20,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::accept;
 use crate::authority::Authority;
 use crate::credentials;
+use crate::intercept::Interception;
 use crate::relay::FirstBytes;
 use crate::testing::{PATIENCE, World, policy, rest};
 use crate::trust::Trust;
@@ -358,10 +359,10 @@ async fn plain_requests_and_other_hosts_are_left_as_they_are() {
     let passed = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
     assert!(passed.contains(PLACEHOLDER) && !passed.contains(VALUE), "{passed}");
     let name = |text: &str| stockade_core::network::Host::parse(text).unwrap();
-    assert!(world.sandbox.interception(&name("api.example"), 443).is_some());
-    assert!(world.sandbox.interception(&name("api.example"), 80).is_none());
-    assert!(world.sandbox.interception(&name("other.example"), 443).is_none());
-    assert!(world.sandbox.interception(&name("127.0.0.1"), 443).is_none());
+    assert!(Interception::of(&world.sandbox, &name("api.example"), 443).is_some());
+    assert!(Interception::of(&world.sandbox, &name("api.example"), 80).is_none());
+    assert!(Interception::of(&world.sandbox, &name("other.example"), 443).is_none());
+    assert!(Interception::of(&world.sandbox, &name("127.0.0.1"), 443).is_none());
 }
 
 async fn bindings_and_policy_hold_each_other() {

@@ -18,7 +18,6 @@ use tokio::time::timeout;
 
 use crate::credentials::{self, Credentials};
 use crate::first_bytes::http::Head;
-use crate::intercept::Interception;
 use crate::limits::Limits;
 use crate::name_table::{AddressUse, NameTable};
 use crate::placeholders::Search;
@@ -133,21 +132,17 @@ impl Sandbox {
         Ok(installed)
     }
 
-    /// The interception of connections to a port of a host, if they are intercepted.
-    pub(crate) fn interception(&self, host: &Host, port: u16) -> Option<Interception<'_>> {
-        let Host::Name(name) = host else { return None };
+    /// What connections to a port of a host are intercepted with, if they are.
+    pub(crate) fn installed_for(
+        &self,
+        name: &Name,
+        port: u16,
+    ) -> Option<(Arc<Credentials>, Arc<Policy>, Trust)> {
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
         let (credentials, trust) = credentials.as_ref()?;
         let policy = self.current_policy();
         let is_read = credentials.apply_to(name, port) || policy.reads_requests(name, port);
-        is_read.then(|| Interception {
-            sandbox: self,
-            name: name.clone(),
-            port,
-            credentials: Arc::clone(credentials),
-            policy,
-            trust: trust.clone(),
-        })
+        is_read.then(|| (Arc::clone(credentials), policy, trust.clone()))
     }
 
     /// Whether requests to a port of a host are read, because a rule is about some of them.

@@ -12,6 +12,12 @@ use super::steps::{Outcome, Step};
 /// How many tests that could not run for the same reason are listed.
 const MAX_LISTED: usize = 10;
 
+/// How many of the last lines of a failed step are repeated at the end.
+const LAST_LINES: usize = 80;
+
+/// How many lines of a panic are among them.
+const LINES_OF_PANIC: usize = 4;
+
 /// The steps that have ended so far.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -25,6 +31,8 @@ struct StepResult {
     name: &'static str,
     outcome: Outcome,
     time: Duration,
+    /// The output of a program, if it was not printed at once.
+    written: String,
 }
 
 impl Report {
@@ -38,7 +46,12 @@ impl Report {
         let (name, start) = (step.name, Instant::now());
         println!("\n=== {name}");
         let outcome = step.run_visibly().unwrap_or_else(failed);
-        self.steps().push(StepResult { name, outcome, time: start.elapsed() });
+        self.steps().push(StepResult {
+            name,
+            outcome,
+            time: start.elapsed(),
+            written: String::new(),
+        });
     }
 
     /// Runs lanes of steps concurrently, and the steps of a lane one after another. Their output is
@@ -69,7 +82,7 @@ impl Report {
             time.as_secs_f64(),
             written.trim_end()
         );
-        steps.push(StepResult { name, outcome, time });
+        steps.push(StepResult { name, outcome, time, written });
     }
 
     fn steps(&self) -> MutexGuard<'_, Vec<StepResult>> {
@@ -82,12 +95,27 @@ impl Report {
         !self.steps().iter().any(|step| matches!(step.outcome, Outcome::Failed(_)))
     }
 
+    /// For each failed step, the lines of its output that help to find out why. They are printed last,
+    /// where they are seen even if only the end of the output is kept.
+    pub(crate) fn failures(&self) -> String {
+        let mut text = String::new();
+        for StepResult { name, outcome, written, .. } in self.steps().iter() {
+            if let Outcome::Failed(reason) = outcome {
+                let _ = writeln!(text, "\nFAILED: {name}: {reason}");
+                for line in last_lines(written) {
+                    let _ = writeln!(text, "  {line}");
+                }
+            }
+        }
+        text
+    }
+
     /// The table of all steps in the order in which they ended, then the tests that reported that
     /// they could not run.
     pub(crate) fn table(&self, skipped_tests: &[String]) -> String {
         let mut table = String::from("step            outcome  seconds  reason\n");
         let mut counts = [0; 3];
-        for StepResult { name, outcome, time } in self.steps().iter() {
+        for StepResult { name, outcome, time, .. } in self.steps().iter() {
             let (kind, reason) = match outcome {
                 Outcome::Passed => (0, ""),
                 Outcome::Failed(reason) => (1, reason.as_str()),
@@ -107,6 +135,24 @@ impl Report {
         }
         table
     }
+}
+
+/// The lines of a failed step's output that help to find out why: of the tests' runner those with a
+/// verdict or a panic, otherwise the last ones.
+fn last_lines(written: &str) -> Vec<&str> {
+    let verdicts = ["FAIL ", "TIMEOUT ", "SIGABRT ", "SIGSEGV ", "Summary "];
+    let mut found: Vec<&str> = Vec::new();
+    let mut after_panic = 0;
+    for line in written.lines() {
+        let is_panic = line.contains("panicked at ");
+        after_panic = if is_panic { LINES_OF_PANIC } else { after_panic.saturating_sub(1) };
+        let is_verdict = verdicts.iter().any(|word| line.trim_start().starts_with(word));
+        if is_verdict || after_panic > 0 {
+            found.push(line);
+        }
+    }
+    let lines = if found.is_empty() { written.lines().collect() } else { found };
+    lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
 }
 
 fn failed(error: anyhow::Error) -> Outcome {
@@ -189,6 +235,21 @@ mod tests {
         let mut lines = vec!["e2e::a: no git".to_owned()];
         lines.extend((0..=MAX_LISTED).map(|number| format!("e2e::t{number}: not as root: never")));
         assert_eq!(by_reason(&lines), ["e2e::a: no git", "11 tests: not as root: never"]);
+    }
+
+    #[test]
+    fn the_end_says_what_failed() {
+        let report = Report::new();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo PASS a; echo ' FAIL [1s] b'; echo more; exit 1"]);
+        let dir = std::env::temp_dir().join(format!("stockade-report-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        report.run_side_by_side(&dir, vec![vec![Step::program("tests", shell)]]);
+        std::fs::remove_dir_all(dir).unwrap();
+        let text = report.failures();
+        assert!(text.starts_with("\nFAILED: tests: exit status: 1"), "{text}");
+        assert!(text.ends_with("\n   FAIL [1s] b\n"), "{text}");
+        assert_eq!(last_lines("one\ntwo"), ["one", "two"]);
     }
 
     #[test]

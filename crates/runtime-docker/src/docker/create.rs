@@ -365,14 +365,16 @@ fn body(
     Ok(request::container(Parts { spec, image, user, binds: all, volumes, labels, socket }))
 }
 
-/// The request with what the image decides where the request does not.
+/// The request with what the image decides where the request does not. As with docker, commands start
+/// at the root of an image that names no directory.
 fn with_image(requested: &SandboxSpec, image: &Image) -> SandboxSpec {
     let mut environment = image.environment.clone();
     environment.extend(requested.environment.clone());
     let working_directory = requested
         .working_directory
         .clone()
-        .or_else(|| image.working_directory.as_ref().map(PathBuf::from));
+        .unwrap_or_else(|| image.working_directory.as_deref().unwrap_or("/").into());
+    let working_directory = Some(working_directory);
     SandboxSpec { environment, working_directory, ..requested.clone() }
 }
 

@@ -59,7 +59,7 @@ macro_rules! conformance_list {
                 values_come_as_they_are [Shell];
                 it_may_be_large [];
                 commands_start_where_they_are_told [];
-                without_a_word_they_start_at_home [];
+                by_default_they_start_at_home [];
                 where_nothing_is_they_do_not_start [];
             }
             users {

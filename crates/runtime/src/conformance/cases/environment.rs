@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use stockade_core::SandboxSpec;
+use stockade_core::sandbox::Root;
 
 use super::super::harness::{Harness, path};
 use super::super::sandbox::{Sandbox, command, script};
@@ -82,10 +83,13 @@ pub(crate) async fn commands_start_where_they_are_told(harness: &Harness) {
     assert_eq!(sandbox.start(&elsewhere).await.finish().await.output(), "/data\n");
 }
 
-pub(crate) async fn without_a_word_they_start_at_home(harness: &Harness) {
+/// In a home directory, but at the root of an image that names no directory, as with docker.
+pub(crate) async fn by_default_they_start_at_home(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let home = environment(&sandbox, &command(&["env"])).await.remove("HOME");
-    assert_eq!(sandbox.run(&["pwd"]).await.output().trim_end(), home.unwrap());
+    let is_image = matches!(harness.spec().root, Root::Image(_));
+    let expected = if is_image { "/".to_owned() } else { home.unwrap() };
+    assert_eq!(sandbox.run(&["pwd"]).await.output().trim_end(), expected);
 }
 
 pub(crate) async fn where_nothing_is_they_do_not_start(harness: &Harness) {
