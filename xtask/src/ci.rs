@@ -160,6 +160,7 @@ fn suite_step(
 ) -> anyhow::Result<Step> {
     let name = if suite == Suite::Slow { "slow tests" } else { "tests" };
     let mut nextest = suites::nextest(workspace, suite)?;
+    nextest.args(["--profile", "ci"]);
     nextest.env(skip_log::VARIABLE, skips.path());
     if all {
         nextest.arg("--ignore-default-filter");

@@ -133,8 +133,25 @@ impl Report {
         for line in by_reason(skipped_tests) {
             let _ = writeln!(table, "  {line}");
         }
+        for step in self.steps().iter() {
+            for line in flaky(&step.written) {
+                let _ = writeln!(table, "passed when it was repeated: {line}");
+            }
+        }
         table
     }
+}
+
+/// The tests that passed only when they were repeated, as the tests' runner lists them.
+fn flaky(written: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = written
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("FLAKY "))
+        .filter_map(|line| line.rsplit(") ").next())
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// The lines of a failed step's output that help to find out why: of the tests' runner those with a
@@ -250,6 +267,8 @@ mod tests {
         assert!(text.starts_with("\nFAILED: tests: exit status: 1"), "{text}");
         assert!(text.ends_with("\n   FAIL [1s] b\n"), "{text}");
         assert_eq!(last_lines("one\ntwo"), ["one", "two"]);
+        let summary = "  FLAKY 2/2 [   0.007s] (1/5) a::b c::d\n  FLAKY 2/2 [   0.007s] (1/5) a::b c::d\n PASS";
+        assert_eq!(flaky(summary), ["a::b c::d"]);
     }
 
     #[test]
