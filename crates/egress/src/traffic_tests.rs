@@ -389,7 +389,7 @@ async fn a_policy_that_changes_ends_what_it_would_not_allow() {
     assert_eq!(rest(&mut kept).await, Err(std::io::ErrorKind::ConnectionReset));
 }
 
-/// A connection whose bytes nobody reads could carry any request.
+/// A connection whose bytes are not read could carry any request.
 #[tokio::test]
 async fn a_policy_about_requests_ends_connections_that_are_not_read() {
     let server = echo(b"").await;
