@@ -1,4 +1,4 @@
-//! Durable execution on an embedded store: the steps of a workflow are recorded, so that after any
+//! Durable execution on a database: the steps of a workflow are recorded, so that after any
 //! crash it continues where it stopped, and no recorded step runs again.
 //!
 //! The names and rules are those of DBOS (workflow status, recorded operation outputs, streams,
@@ -9,19 +9,22 @@
 //! Does not know sandboxes and uses no other crate of the workspace.
 //!
 //! Reading order: `engine` (starts, finds and ends workflows; `engine::context` is what a workflow
-//! can do), `store` (what a backend must guarantee), then `sqlite`, the embedded backend.
+//! can do), `store` (what a backend must guarantee), then `sqlite`, the embedded backend, and
+//! `postgres`, the one that several machines can use.
 
 mod engine;
 mod error;
 mod failure;
 mod id;
 mod records;
+mod schema;
 mod statement;
 mod status;
 mod store;
 mod sync;
 mod wakes;
 
+pub mod postgres;
 pub mod sqlite;
 
 pub use engine::{

@@ -1,6 +1,6 @@
-//! Rows of the application: statements in portable SQL (`?1` parameters; TEXT, INTEGER, REAL and
-//! BLOB columns) that are committed together with the engine's records, and the rows that they
-//! return.
+//! Rows of the application: statements in portable SQL (`?1` parameters; text, whole numbers,
+//! numbers and bytes as columns) that are committed together with the engine's records, and the rows
+//! that they return.
 
 use std::borrow::Cow;
 
@@ -25,6 +25,7 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     pub(crate) sql: Cow<'static, str>,
+    pub(crate) postgres: Option<Cow<'static, str>>,
     pub(crate) parameters: Vec<Value>,
     pub(crate) expected_rows: Option<u64>,
     pub(crate) topics: Vec<&'static str>,
@@ -33,7 +34,15 @@ pub struct Statement {
 impl Statement {
     /// A statement; `?1` is the first parameter.
     pub fn new(sql: impl Into<Cow<'static, str>>, parameters: Vec<Value>) -> Self {
-        Self { sql: sql.into(), parameters, expected_rows: None, topics: Vec::new() }
+        let sql = sql.into();
+        Self { sql, postgres: None, parameters, expected_rows: None, topics: Vec::new() }
+    }
+
+    /// The same, with this text on PostgreSQL, for what the two databases write differently.
+    #[must_use]
+    pub fn on_postgres(mut self, sql: impl Into<Cow<'static, str>>) -> Self {
+        self.postgres = Some(sql.into());
+        self
     }
 
     /// The same, which must change that many rows: else its commit is rolled back and fails with
@@ -54,6 +63,11 @@ impl Statement {
     /// The text of the statement.
     pub fn sql(&self) -> &str {
         &self.sql
+    }
+
+    /// Its text on PostgreSQL.
+    pub fn postgres_sql(&self) -> &str {
+        self.postgres.as_deref().unwrap_or(&self.sql)
     }
 
     /// Its parameters.
@@ -181,8 +195,10 @@ pub struct Migration {
     pub number: u32,
     /// Its description; must stay the same.
     pub name: &'static str,
-    /// Its statements.
+    /// Its statements, as SQLite understands them.
     pub sql: &'static str,
+    /// The same change, as PostgreSQL understands it.
+    pub postgres: &'static str,
 }
 
 impl From<&str> for Value {

@@ -60,6 +60,24 @@ impl Wakes {
         }
     }
 
+    /// Wakes all waiters of the topic with that name.
+    pub fn wake_topic(&self, name: &str) {
+        self.wake_matching(|channel| matches!(channel, Channel::Topic(topic) if *topic == name));
+    }
+
+    /// Wakes all waiters.
+    pub fn wake_everything(&self) {
+        self.wake_matching(|_| true);
+    }
+
+    fn wake_matching(&self, matches: impl Fn(&Channel) -> bool) {
+        for (channel, sender) in &lock(&self.channels).senders {
+            if matches(channel) {
+                sender.send_modify(|count| *count = count.wrapping_add(1));
+            }
+        }
+    }
+
     /// Wakes all that wait for anything of a workflow that has ended.
     pub fn wake_all_of(&self, id: &WorkflowId) {
         for of in [Channel::Workflow, Channel::Stream, Channel::Events, Channel::Messages] {

@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
     number: 1,
     name: "deeds",
     sql: "CREATE TABLE deeds (deed TEXT PRIMARY KEY) STRICT;",
+    postgres: "CREATE TABLE deeds (deed TEXT PRIMARY KEY);",
 }];
 
 /// The result of a workflow here.

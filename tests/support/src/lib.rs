@@ -8,6 +8,7 @@
 mod elf;
 mod engine;
 mod nextest;
+mod postgres;
 mod programs;
 mod skips;
 #[cfg(feature = "snapshots")]
@@ -16,6 +17,7 @@ mod snapshots;
 pub use elf::Elf;
 pub use engine::Engine;
 pub use nextest::require_nextest;
+pub use postgres::Postgres;
 pub use programs::{DIRECTORY, program};
 pub use skips::{skip, skipped};
 #[cfg(feature = "snapshots")]

@@ -22,6 +22,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("docker-registry", "docker-registry"),
     ("skopeo", "skopeo"),
     ("chromium", "chromium"),
+    ("pg_ctlcluster", "postgresql"),
     guest::PACKAGE,
 ];
 

@@ -1,6 +1,6 @@
 //! The embedded store: one SQLite file in WAL mode, one writing connection, a few reading ones.
 //!
-//! `open` creates or checks the file, `schema` defines its tables, `pool` is the connection pool,
+//! `open` creates or checks the file, `migrations` creates its tables, `pool` is the connection pool,
 //! `writer` groups writes into shared transactions, `log` maintains the write-ahead log, `readers`
 //! does reads; the other files contain the SQL of each operation.
 
@@ -8,13 +8,13 @@ mod commit;
 mod executors;
 mod log;
 mod messages;
+mod migrations;
 mod open;
 mod pool;
 mod queues;
 mod readers;
 mod regular_file;
 mod rows;
-mod schema;
 mod statements;
 mod store;
 mod streams;

@@ -10,10 +10,11 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::log::{Log, with_suffix};
+use super::migrations;
 use super::regular_file::{file_error, not_regular, open_regular};
 use super::rows::{classify_error, storage_error};
-use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
+use crate::schema::{APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use crate::{Error, Migration, Result};
 
 /// `STKD`, the application id in the file header: marks the database as ours.
@@ -156,8 +157,8 @@ fn create_schema(new: &Path, migrations: &[Migration]) -> Result<()> {
 /// Applies missing migrations, all or none.
 fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<()> {
     let transaction = connection.transaction().map_err(storage_error)?;
-    schema::migrate(&transaction, ENGINE_TABLE, ENGINE)?;
-    schema::migrate(&transaction, APPLICATION_TABLE, migrations)?;
+    migrations::migrate(&transaction, ENGINE_TABLE, ENGINE)?;
+    migrations::migrate(&transaction, APPLICATION_TABLE, migrations)?;
     transaction.commit().map_err(storage_error)
 }
 
@@ -199,7 +200,7 @@ fn check_rows(
         }
     }
     for (table, known) in [(ENGINE_TABLE, ENGINE), (APPLICATION_TABLE, migrations)] {
-        let applied = schema::applied(connection, table)?;
+        let applied = migrations::applied(connection, table)?;
         for (place, (number, name)) in applied.iter().enumerate() {
             let Some(migration) = known.get(place) else {
                 let found = applied.last().map_or(*number, |(last, _)| *last);

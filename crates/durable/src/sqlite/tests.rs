@@ -14,10 +14,18 @@ use crate::{
     Context, Engine, Error, Migration, Result, StartOptions, Statement, Store as _, WorkflowId,
 };
 
-const FIRST: Migration =
-    Migration { number: 1, name: "notes", sql: "CREATE TABLE notes (text TEXT NOT NULL) STRICT" };
-const SECOND: Migration =
-    Migration { number: 2, name: "more", sql: "CREATE TABLE more (text TEXT NOT NULL) STRICT" };
+const FIRST: Migration = Migration {
+    number: 1,
+    name: "notes",
+    sql: "CREATE TABLE notes (text TEXT NOT NULL) STRICT",
+    postgres: "",
+};
+const SECOND: Migration = Migration {
+    number: 2,
+    name: "more",
+    sql: "CREATE TABLE more (text TEXT NOT NULL) STRICT",
+    postgres: "",
+};
 
 async fn open(path: &Path, migrations: &'static [Migration]) -> Result<Sqlite> {
     let path = path.to_owned();
@@ -90,10 +98,10 @@ async fn another_application_is_refused_untouched() {
     let (_directory, path) = scene();
     drop(open(&path, &[FIRST]).await.unwrap());
     let content = std::fs::read(&path).unwrap();
-    const OTHER: Migration = Migration { number: 1, name: "other", sql: "" };
+    const OTHER: Migration = Migration { number: 1, name: "other", sql: "", postgres: "" };
     let error = open(&path, &[OTHER]).await.unwrap_err();
     assert!(matches!(error, Error::ForeignDatabase { .. }), "{error}");
-    const GAP: Migration = Migration { number: 3, name: "gap", sql: "" };
+    const GAP: Migration = Migration { number: 3, name: "gap", sql: "", postgres: "" };
     let error = open(&path, &[FIRST, GAP]).await.unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), content);

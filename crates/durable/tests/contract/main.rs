@@ -1,4 +1,4 @@
-//! The guarantees of the engine on every store. Each file tests one kind of guarantee; `world`
+//! The guarantees of the engine on every store. Each file tests one kind of guarantee; `place`
 //! opens the store for the tests, and is the only file that depends on its type.
 #![expect(
     clippy::unwrap_used,
@@ -12,6 +12,7 @@ mod collection;
 mod fencing;
 mod messages;
 mod mortal;
+mod place;
 mod queues;
 mod replay;
 mod steps;

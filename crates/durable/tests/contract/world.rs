@@ -1,16 +1,17 @@
-//! The store under test, and engines on it.
+//! The store under test, and engines on it. `place` has the store of one kind of
+//! database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use stockade_durable::sqlite::{Options, Sqlite, Synchronous};
 use stockade_durable::{
     Builder, Engine, Handle, Migration, Result, StartOptions, Statement, Store, WorkflowId,
 };
 
 use crate::mortal::{Death, Mortal};
+use crate::place::Place;
 
 /// The longest time that a test waits for an expected event.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -19,26 +20,24 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) const FAST: Duration = Duration::from_millis(30);
 
 /// The application's own table in these tests.
-const MIGRATIONS: &[Migration] = &[Migration {
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     number: 1,
     name: "items",
     sql: "CREATE TABLE items (name TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT;",
+    postgres: "CREATE TABLE items (name TEXT PRIMARY KEY, version BIGINT NOT NULL);",
 }];
 
 /// A separate, empty store.
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
-    _directory: tempfile::TempDir,
+    /// Where the store is; it ends with the test.
+    pub(crate) place: Place,
 }
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("durable.db");
-        // No test simulates a power failure.
-        let options = Options { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
-        let store = Sqlite::open(options).await.unwrap();
-        Self { store: Arc::new(store), _directory: directory }
+        let place = Place::new();
+        Self { store: place.open().await, place }
     }
 
     /// An engine of the executor `one`.

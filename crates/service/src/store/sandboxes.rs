@@ -114,28 +114,51 @@ pub(crate) async fn list(
     selection: &Selection<'_>,
 ) -> Result<Vec<SandboxRow>, Problem> {
     let mut parameters: Vec<Value> = vec![selection.owner.as_str().into()];
-    let mut condition = "WHERE owner_id = ?1".to_owned();
+    let mut condition = Condition::new("WHERE owner_id = ?1");
     if let Some(after) = selection.after {
         parameters.extend([after.created_at.into(), after.id.as_str().into()]);
-        condition.push_str(" AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))");
+        condition.and("(created_at < ?2 OR (created_at = ?2 AND id < ?3))");
     }
     if selection.states.is_empty() {
-        condition.push_str(" AND status <> 'terminated'");
+        condition.and("status <> 'terminated'");
     } else {
         let states: Vec<_> =
             selection.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
-        condition.push_str(&format!(" AND status IN ({})", states.join(", ")));
+        condition.and(&format!("status IN ({})", states.join(", ")));
     }
     for (name, value) in selection.metadata {
         parameters.extend([name.as_str().into(), value.as_str().into()]);
-        let holds = sqlite::metadata_holds(parameters.len() - 1, parameters.len());
-        condition.push_str(&format!(" AND {holds}"));
+        condition.and_metadata_holds(parameters.len() - 1, parameters.len());
     }
     parameters.push(i64::from(selection.limit).into());
-    let last = parameters.len();
-    condition.push_str(&format!(" ORDER BY created_at DESC, id DESC LIMIT ?{last}"));
-    let rows = store.query(Statement::new(select(&condition), parameters)).await;
+    let last = format!(" ORDER BY created_at DESC, id DESC LIMIT ?{}", parameters.len());
+    let [sqlite, postgres] = condition.texts.map(|condition| select(&(condition + &last)));
+    let statement = Statement::new(sqlite, parameters).on_postgres(postgres);
+    let rows = store.query(statement).await;
     Ok(rows.map_err(store_problem)?.iter().filter_map(|row| read(row).ok()).collect())
+}
+
+/// A condition, for SQLite and for PostgreSQL.
+struct Condition {
+    texts: [String; 2],
+}
+
+impl Condition {
+    fn new(sql: &str) -> Self {
+        Self { texts: [sql.to_owned(), sql.to_owned()] }
+    }
+
+    fn and(&mut self, sql: &str) {
+        for text in &mut self.texts {
+            text.push_str(&format!(" AND {sql}"));
+        }
+    }
+
+    fn and_metadata_holds(&mut self, key: usize, value: usize) {
+        for (text, holds) in self.texts.iter_mut().zip(dialects::metadata_holds(key, value)) {
+            text.push_str(&format!(" AND {holds}"));
+        }
+    }
 }
 
 /// The sandboxes that are not terminated, also those with unreadable records, each with its

@@ -2,11 +2,10 @@
 //! each. It includes the tables of workflows, because there is one database and one order.
 //!
 //! A released number, name or text never changes: a database records the numbers and names that
-//! were applied. A new migration has the next number, and a file below `sqlite`.
+//! were applied. A new migration has the next number, and a file below `sqlite` and `postgres` each.
 //!
-//! Another kind of database has separate texts, in a folder beside `sqlite`, under the same numbers
-//! and names. SQL that only one kind of database understands is allowed only here and in
-//! `store/sqlite.rs`. Times are milliseconds since 1970; structured values are JSON.
+//! SQL that only one kind of database understands is allowed only here and in `store/dialects.rs`.
+//! On PostgreSQL all texts have the collation `C`, so that both databases sort alike. Times are milliseconds since 1970; structured values are JSON.
 
 use stockade_durable::Migration;
 
@@ -16,71 +15,85 @@ pub const MIGRATIONS: &[Migration] = &[
         number: 1,
         name: "sandboxes, their events and snapshots",
         sql: include_str!("sqlite/0001_sandboxes.sql"),
+        postgres: include_str!("postgres/0001_sandboxes.sql"),
     },
     Migration {
         number: 2,
         name: "lists of sandboxes by their age",
         sql: include_str!("sqlite/0002_sandboxes_by_age.sql"),
+        postgres: include_str!("postgres/0002_sandboxes_by_age.sql"),
     },
     Migration {
         number: 3,
         name: "runs of workflows, their tasks and events",
         sql: include_str!("sqlite/0003_runs.sql"),
+        postgres: include_str!("postgres/0003_runs.sql"),
     },
     Migration {
         number: 4,
         name: "what tasks gave, for other runs",
         sql: include_str!("sqlite/0004_run_cache.sql"),
+        postgres: include_str!("postgres/0004_run_cache.sql"),
     },
     Migration {
         number: 5,
         name: "what tasks changed in their projects, and when they go on",
         sql: include_str!("sqlite/0005_run_bundles.sql"),
+        postgres: include_str!("postgres/0005_run_bundles.sql"),
     },
     Migration {
         number: 6,
         name: "sandboxes of runs",
         sql: include_str!("sqlite/0006_run_sandboxes.sql"),
+        postgres: include_str!("postgres/0006_run_sandboxes.sql"),
     },
     Migration {
         number: 7,
         name: "sandboxes in sandboxes",
         sql: include_str!("sqlite/0007_run_sandbox_parents.sql"),
+        postgres: include_str!("postgres/0007_run_sandbox_parents.sql"),
     },
     Migration {
         number: 8,
         name: "stopped sandboxes with their bundles, and when their files are removed",
         sql: include_str!("sqlite/0008_stopped_sandboxes.sql"),
+        postgres: include_str!("postgres/0008_stopped_sandboxes.sql"),
     },
     Migration {
         number: 9,
         name: "sandboxes with the id of an ended one",
         sql: include_str!("sqlite/0009_ids_of_ended_sandboxes.sql"),
+        postgres: include_str!("postgres/0009_ids_of_ended_sandboxes.sql"),
     },
     Migration {
         number: 10,
         name: "API keys, and secrets of the server",
         sql: include_str!("sqlite/0010_api_keys.sql"),
+        postgres: include_str!("postgres/0010_api_keys.sql"),
     },
     Migration {
         number: 11,
         name: "names of snapshots",
         sql: include_str!("sqlite/0011_snapshot_names.sql"),
+        postgres: include_str!("postgres/0011_snapshot_names.sql"),
     },
     Migration {
         number: 12,
         name: "codes and sessions of browsers",
         sql: include_str!("sqlite/0012_browsers.sql"),
+        postgres: include_str!("postgres/0012_browsers.sql"),
     },
     Migration {
         number: 13,
         name: "audit records of operations that have started",
         sql: include_str!("sqlite/0013_audit_records.sql"),
+        postgres: include_str!("postgres/0013_audit_records.sql"),
     },
     Migration {
         number: 14,
         name: "secrets of owners, sealed",
         sql: include_str!("sqlite/0014_secrets.sql"),
+        postgres: include_str!("postgres/0014_secrets.sql"),
     },
 ];
 
@@ -92,16 +105,19 @@ mod tests {
 
     #[test]
     fn each_file_is_in_the_list_under_its_number() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations/sqlite");
-        let files = std::fs::read_dir(&folder).unwrap();
-        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-        files.sort();
-        assert_eq!(files.len(), MIGRATIONS.len());
-        for ((number, migration), file) in (1..).zip(MIGRATIONS).zip(files) {
-            assert_eq!(migration.number, number, "{}", migration.name);
-            let name = file.file_name().unwrap().to_str().unwrap();
-            assert!(name.starts_with(&format!("{number:04}_")), "{name}");
-            assert_eq!(migration.sql, std::fs::read_to_string(&file).unwrap(), "{name}");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations");
+        for kind in ["sqlite", "postgres"] {
+            let files = std::fs::read_dir(folder.join(kind)).unwrap();
+            let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+            files.sort();
+            assert_eq!(files.len(), MIGRATIONS.len(), "{kind}");
+            for ((number, migration), file) in (1..).zip(MIGRATIONS).zip(files) {
+                assert_eq!(migration.number, number, "{}", migration.name);
+                let name = file.file_name().unwrap().to_str().unwrap();
+                assert!(name.starts_with(&format!("{number:04}_")), "{name}");
+                let text = if kind == "sqlite" { migration.sql } else { migration.postgres };
+                assert_eq!(text, std::fs::read_to_string(&file).unwrap(), "{kind}/{name}");
+            }
         }
     }
 }

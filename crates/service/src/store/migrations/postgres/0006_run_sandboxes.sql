@@ -1,0 +1,22 @@
+CREATE TABLE run_sandboxes (
+    run_id TEXT COLLATE "C" NOT NULL,
+    sandbox_id TEXT COLLATE "C" NOT NULL,
+    iteration BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    runtime TEXT COLLATE "C" NOT NULL,
+    remote_run_id TEXT COLLATE "C",
+    workspace_id TEXT COLLATE "C",
+    container_id TEXT COLLATE "C",
+    config_json TEXT COLLATE "C" NOT NULL,
+    status TEXT COLLATE "C" NOT NULL,
+    created_at_ms BIGINT NOT NULL,
+    heartbeat_at_ms BIGINT,
+    shipped_at_ms BIGINT,
+    completed_at_ms BIGINT,
+    bundle_path TEXT COLLATE "C",
+    name TEXT COLLATE "C" NOT NULL,
+    base_ref TEXT COLLATE "C",
+    review TEXT COLLATE "C",
+    decision TEXT COLLATE "C",
+    PRIMARY KEY (run_id, sandbox_id, iteration)
+);

@@ -1,0 +1,1 @@
+ALTER TABLE sandbox_instances ADD COLUMN incarnation TEXT COLLATE "C" NOT NULL DEFAULT '';
