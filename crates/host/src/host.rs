@@ -4,32 +4,31 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stockade_api::{
     KeyDirectory, Observed, PortAccess, PortSite, RecordRefusal, Remote, Sandboxes, Unavailable,
     Workflows,
 };
-use stockade_bundle::data::DataDir;
 use stockade_cli::data_dir::open_data_dir;
 use stockade_client::ServerDirectory;
 use stockade_core::{Code, Door, OwnerId, Problem};
-use stockade_durable::sqlite::{self, Sqlite, Synchronous};
-use stockade_durable::{Error, Store};
+use stockade_durable::Store;
+use stockade_durable::sqlite::Synchronous;
 use stockade_runtime_bwrap::Bwrap;
 use stockade_runtime_docker::{self as docker, Docker};
 use stockade_runtime_native::{self as native, Native};
-use stockade_service::{Home, MIGRATIONS, Service};
+use stockade_service::{Home, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Workflows as Runs};
 
 use crate::audit::{Audit, Observer};
+use crate::database;
 use crate::images::{OwnPrograms, Registries};
 use crate::options::{Options, Programs, Realms};
 use crate::settings::Settings;
 
-/// How long operations may take to end when a host shuts down, and how long the previous process
-/// may take to close the database.
+/// How long operations may take to end when a host shuts down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The executor of workflow runs, among those that share the database.
@@ -61,7 +60,8 @@ impl Host {
         let first = (realms == Realms::Now).then(|| self::realms(&programs, realms));
         // A sandbox does not survive a power failure, so its own state need not either.
         let synchronous = if sandboxes.is_some() { Synchronous::Full } else { Synchronous::Off };
-        let store = open_store(&data_dir, synchronous).await?;
+        let url = sandboxes.as_ref().and_then(|settings| settings.database_url.as_deref());
+        let store = database::open(&data_dir, url, synchronous).await?;
         let service = match &sandboxes {
             Some(settings) => Some(service(&data, settings, &programs, Arc::clone(&store)).await?),
             None => None,
@@ -200,43 +200,6 @@ async fn service(
         ..settings.service.clone()
     };
     Service::launch(store, vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker)], options).await
-}
-
-/// Opens the database of a data directory. A process that was just killed may still use it.
-/// SQLite opens files by path, so this uses a path without links, and checks that it still led to
-/// the open directory.
-async fn open_store(data: &DataDir, synchronous: Synchronous) -> Result<Arc<dyn Store>, Problem> {
-    let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
-    let path = real.join("stockade.db");
-    let options = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
-    let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
-    loop {
-        match Sqlite::open(options.clone()).await {
-            Ok(store) if data.is_at(&real) => return Ok(Arc::new(store)),
-            Ok(_) => {
-                let message = format!("{} was moved while it was opened", data.path().display());
-                return Err(Problem::new(Code::Io, message).remedied_by("retry"));
-            }
-            Err(Error::Locked { .. }) if Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            Err(error) => return Err(database_problem(&real, &error)),
-        }
-    }
-}
-
-fn database_problem(data: &Path, error: &Error) -> Problem {
-    if !matches!(
-        error,
-        Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }
-    ) {
-        // A full disk, or another process that has it open: the database itself is valid.
-        return Problem::caused(Code::Io, error);
-    }
-    Problem::caused(Code::DatabaseInvalid, error).remedied_by(format!(
-        "move {} away, or use the version of stockade that wrote it",
-        data.join("stockade.db").display()
-    ))
 }
 
 fn no_sandboxes() -> Problem {

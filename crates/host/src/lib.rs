@@ -16,6 +16,7 @@ mod audit;
 mod commands;
 mod confined;
 mod connector;
+mod database;
 mod download;
 mod egress;
 mod host;

@@ -50,9 +50,15 @@ const fn option(
     Definition { name, kind, default, about }
 }
 
-const OPTIONS: [Definition; 16] = [
+const OPTIONS: [Definition; 17] = [
     option("listen", Kind::Text, "`127.0.0.1:8080`", "the address and port for clients over TCP"),
     option("data-dir", Kind::Text, "the user's", "the data directory"),
+    option(
+        "database-url",
+        Kind::Text,
+        "a file in the data directory",
+        "the PostgreSQL database with the records; a password only in the variable or the file",
+    ),
     option("tls-cert", Kind::Text, "none", "the certificates for TLS, in PEM format"),
     option("tls-key", Kind::Text, "none", "the private key for TLS, in PEM format"),
     option(
@@ -236,9 +242,10 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
     let hosts = (!flags.allowed_host.is_empty()).then(|| flags.allowed_host.join(",").into());
     let log = flags.log.and_then(|format| format.to_possible_value());
     let log = log.map(|format| format.get_name().into());
-    let all: [(&str, Option<OsString>); 16] = [
+    let all: [(&str, Option<OsString>); 17] = [
         ("listen", flags.listen.map(|address| address.to_string().into())),
         ("data-dir", data_dir.map(Into::into)),
+        ("database-url", flags.database_url.clone().map(Into::into)),
         ("tls-cert", path(&flags.tls_cert)),
         ("tls-key", path(&flags.tls_key)),
         ("allowed-host", hosts),

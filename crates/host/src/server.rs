@@ -43,6 +43,16 @@ fn refuse_core_dumps() {
     let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
 }
 
+/// The variable of [`crate::settings::Settings::database_url`].
+const DATABASE_URL: &str = "STOCKADE_DATABASE_URL";
+
+fn text_of_url(url: OsString) -> Result<String, Problem> {
+    url.into_string().map_err(|_| {
+        Problem::new(Code::InvalidInput, format!("{DATABASE_URL} is not text"))
+            .remedied_by(format!("unset {DATABASE_URL}"))
+    })
+}
+
 /// Serves until it is idle, or a signal stops it. `variable` has the settings.
 pub(crate) fn run(
     data: PathBuf,
@@ -50,8 +60,13 @@ pub(crate) fn run(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<(), Failure> {
     refuse_core_dumps();
-    let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
     let is_listener = matches!(lifetime, Lifetime::UntilStopped(_));
+    // Only a server that somebody started by name uses another database.
+    let url = is_listener.then(|| variable(DATABASE_URL)).flatten();
+    let mut options = Options::for_server(data.clone(), programs::programs()?, variable)?;
+    if let Some(settings) = &mut options.sandboxes {
+        settings.database_url = url.map(text_of_url).transpose()?;
+    }
     serve::run(options, lifetime, |url| {
         if !is_listener {
             return;

@@ -23,6 +23,9 @@ pub(crate) struct Settings {
     /// The directories of the host of which a `<Sandbox>` may mount what lies in them, if not all. A
     /// client with an API key may name no others in any case.
     pub(crate) host_paths: Option<Vec<PathBuf>>,
+    /// The PostgreSQL database with the records, instead of a file in the data directory. Only
+    /// `serve` has one.
+    pub(crate) database_url: Option<String>,
     /// The options of the service.
     pub(crate) service: Options,
 }
@@ -66,7 +69,13 @@ impl Settings {
             vault_key: vault_key::from_environment(&variable).map(|source| Arc::new(source) as _),
             ..Options::from_environment(text)?
         };
-        Ok(Self { idle: Duration::from_secs(idle.into()), pool, host_paths, service })
+        Ok(Self {
+            idle: Duration::from_secs(idle.into()),
+            pool,
+            host_paths,
+            database_url: None,
+            service,
+        })
     }
 
     /// The settings of a server that other hosts reach: nothing of this host is shared unless a

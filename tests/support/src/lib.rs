@@ -17,7 +17,7 @@ mod snapshots;
 pub use elf::Elf;
 pub use engine::Engine;
 pub use nextest::require_nextest;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, postgres_instead_of};
 pub use programs::{DIRECTORY, program};
 pub use skips::{skip, skipped};
 #[cfg(feature = "snapshots")]

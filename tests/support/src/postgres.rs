@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::programs::DIRECTORY;
@@ -150,6 +151,35 @@ impl Postgres {
         let first = text.lines().next().unwrap_or_default().trim().parse();
         first.unwrap_or_else(|_| panic!("the server has no process id: {text:?}"))
     }
+}
+
+/// The variable with which the suites of the product run on this kind of database.
+const KIND: &str = "STOCKADE_TEST_DATABASE";
+
+/// The URL of the database that stands for a SQLite file of this name, if the tests run on
+/// PostgreSQL (`STOCKADE_TEST_DATABASE=postgres`). The same name is the same database.
+///
+/// # Panics
+/// If the variable has another value, or no server can be started: the tests would pass without it.
+#[must_use]
+pub fn postgres_instead_of(file: &Path) -> Option<String> {
+    let kind = std::env::var(KIND).ok()?;
+    assert_eq!(kind, "postgres", "{KIND} can only be `postgres`");
+    // One for this process: it ends with the process.
+    static SERVER: OnceLock<Postgres> = OnceLock::new();
+    let server = SERVER
+        .get_or_init(|| Postgres::start().unwrap_or_else(|reason| panic!("{KIND}: {reason}")));
+    let name = file.to_string_lossy().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let name = format!("f{name:x}");
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _one = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let exists = format!("SELECT 1 FROM pg_database WHERE datname = '{name}'");
+    if server.run_sql("postgres", &exists).is_empty() {
+        server.run_sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
+    }
+    Some(server.url(&name))
 }
 
 /// The directory of the newest installed server.

@@ -20,6 +20,11 @@ pub struct Serve {
     /// takes precedence
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// The PostgreSQL database with the records, as postgres://USER@HOST:PORT/DATABASE, instead of a
+    /// file in the data directory. A URL with a password is accepted only in the variable or the
+    /// configuration file
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
     /// The certificates for TLS, in PEM format
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,

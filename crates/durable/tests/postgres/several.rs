@@ -68,11 +68,8 @@ async fn each_workflow_leaves_a_queue_once() {
     let mut ids = BTreeSet::new();
     for number in 0..WORKFLOWS {
         let id = WorkflowId::new(format!("w{number}")).unwrap();
-        let options = StartOptions {
-            id: Some(id.clone()),
-            queue: Some("shared"),
-            ..StartOptions::default()
-        };
+        let options =
+            StartOptions { id: Some(id.clone()), queue: Some("shared"), ..StartOptions::default() };
         engines[0].start("w", &(), options).await.unwrap();
         ids.insert(id);
     }

@@ -16,6 +16,7 @@ use stockade_cli::data_dir::{chosen_data_path, configured_data_path, data_path};
 use stockade_cli::problem::Failure;
 use stockade_core::{Code, Problem};
 
+use crate::database;
 use crate::listener::ListenOptions;
 use crate::serve::Lifetime;
 use crate::serve_options::Values;
@@ -47,6 +48,12 @@ fn no_engine() -> Failure {
 /// Serves until interrupted.
 fn serve(arguments: &Serve) -> Result<u8, Failure> {
     let named = chosen_data_path();
+    if arguments.database_url.as_deref().is_some_and(database::has_password) {
+        let message = "--database-url has a password, which every user of this host can read";
+        return Err(Problem::new(Code::InvalidInput, message)
+            .remedied_by("export STOCKADE_DATABASE_URL=URL")
+            .into());
+    }
     let values = Values::read(arguments, named.as_deref(), |name| std::env::var_os(name))?;
     let data = match values.get("STOCKADE_DATA_DIR").map(PathBuf::from) {
         Some(path) if path.is_absolute() || named.is_some() => path,

@@ -21,7 +21,7 @@ pub(crate) fn insert(key: &ApiKey, hash: &str) -> Statement {
     Statement::new(
         "INSERT INTO api_keys (id, name, owner_id, hash, is_admin, created_at, expires_at) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE \
-         SET hash = ?4 WHERE revoked_at IS NULL",
+         SET hash = ?4 WHERE api_keys.revoked_at IS NULL",
         vec![
             key.id.as_str().into(),
             key.name.as_deref().into(),

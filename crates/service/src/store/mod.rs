@@ -4,18 +4,18 @@
 //! with the record of a workflow; functions that read rows take the store. No code here decides
 //! anything.
 //!
-//! `migrations` holds the tables, `sqlite` the few pieces of SQL that are different in other
+//! `migrations` holds the tables, `dialects` the few pieces of SQL that are different in other
 //! databases.
 
 pub(crate) mod audit;
 pub(crate) mod browser;
+mod dialects;
 pub(crate) mod events;
 pub(crate) mod identity;
 pub(crate) mod keys;
 mod migrations;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;
-mod sqlite;
 pub(crate) mod vault;
 
 pub use migrations::MIGRATIONS;

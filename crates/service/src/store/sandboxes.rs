@@ -8,7 +8,7 @@ use stockade_core::access::Rules;
 use stockade_core::{Code, ExecutionId, OwnerId, Problem, SandboxId, SnapshotId, State};
 use stockade_durable::{Row, Statement, Store, Value};
 
-use super::{json, sqlite};
+use super::{dialects, json};
 use crate::clock::now_ms;
 use crate::failure::store_problem;
 

@@ -9,6 +9,7 @@
 )]
 
 mod bundle;
+pub(crate) mod database;
 mod gate;
 
 use std::sync::Arc;
@@ -20,7 +21,6 @@ use stockade_api::{
 };
 use stockade_core::event::Kind;
 use stockade_core::{OwnerId, SandboxId, State};
-use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_durable::{Statement, Store};
 use stockade_runtime::fake::Fake;
 use stockade_service::{MIGRATIONS, Options, Service};
@@ -303,13 +303,11 @@ async fn launch(
 ) -> (tokio::runtime::Runtime, Arc<dyn Store>, Service) {
     let mut process = tokio::runtime::Builder::new_multi_thread();
     let process = process.worker_threads(2).enable_all().build().unwrap();
-    let path = directory.path().join("stockade.db");
+    let place = directory.path().join("stockade.db");
     let gated = Arc::new(GatedRuntime::new(fake.clone(), gate.clone()));
     let options = options.clone();
     let launched = process.spawn(async move {
-        let synchronous = Synchronous::Normal;
-        let opened = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
-        let store: Arc<dyn Store> = Arc::new(Sqlite::open(opened).await.unwrap());
+        let store = database::open(place, MIGRATIONS).await.unwrap();
         let service = Service::launch(store.clone(), vec![gated], options).await.unwrap();
         (store, service)
     });

@@ -5,6 +5,7 @@ mod agents;
 mod built;
 mod cache;
 mod child;
+mod database;
 mod elements;
 mod files;
 mod invalid_files;

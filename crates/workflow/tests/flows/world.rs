@@ -10,11 +10,12 @@ use stockade_api::{
     Caller, Follow, Run, RunById, RunStatus, Sandboxes, TaskInfo, Up, Workflows as _,
 };
 use stockade_core::{OwnerId, Problem};
-use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
 use stockade_workflow::rust_workflow::RustWorkflow;
+
+use crate::database;
 
 /// The time limit for any wait, on a machine under heavy load.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -181,15 +182,14 @@ fn by_id(id: &str) -> RunById {
 
 async fn launch(directory: &Path, options: Options) -> Workflows {
     let path = directory.join("test.db");
-    let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
     // The last engine may still have work that holds a reference.
     let mut tries = 0..500;
     let store: Arc<dyn Store> = loop {
-        match Sqlite::open(store.clone()).await {
+        match database::open(path.clone(), MIGRATIONS).await {
             Err(Error::Locked { .. }) if tries.next().is_some() => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            opened => break Arc::new(opened.unwrap()),
+            opened => break opened.unwrap(),
         }
     };
     Workflows::launch(store, options).await.unwrap()

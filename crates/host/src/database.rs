@@ -1,0 +1,200 @@
+//! Where the records of a data directory are: in its own SQLite file, or in a schema of a PostgreSQL
+//! server. A directory belongs to one of them; which one is recorded in it, so that a server that is
+//! started without its database does not begin with empty records.
+
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stockade_bundle::data::DataDir;
+use stockade_core::network::AUTHORITIES;
+use stockade_core::{Code, Problem};
+use stockade_durable::postgres::{self, Postgres};
+use stockade_durable::sqlite::{self, Sqlite, Synchronous};
+use stockade_durable::{Error, Store};
+use stockade_service::MIGRATIONS;
+
+/// The SQLite file.
+const FILE: &str = "stockade.db";
+/// The file that names the server instead: its address, without user and password.
+const ELSEWHERE: &str = "database";
+/// The schema on the server.
+const SCHEMA: &str = "stockade";
+/// How long the previous process may take to close the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens the records of a data directory.
+pub(crate) async fn open(
+    data: &DataDir,
+    url: Option<&str>,
+    synchronous: Synchronous,
+) -> Result<Arc<dyn Store>, Problem> {
+    let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let elsewhere = read_place(&real)?;
+    match (url, elsewhere) {
+        (Some(url), elsewhere) => open_server(&real, url, elsewhere.as_deref()).await,
+        (None, None) => open_file(data, &real, synchronous).await,
+        (None, Some(place)) => {
+            let message = format!("the records of {} are in {place}", data.path().display());
+            Err(Problem::new(Code::InvalidInput, message).remedied_by(format!(
+                "export STOCKADE_DATABASE_URL=URL && stockade serve --data-dir {}",
+                data.path().display()
+            )))
+        }
+    }
+}
+
+/// Whether a URL contains a password.
+pub(crate) fn has_password(url: &str) -> bool {
+    let named = |query: &str| query.split('&').any(|pair| pair.starts_with("password="));
+    url::Url::parse(url).map_or(url.contains("password"), |url| {
+        url.password().is_some() || url.query().is_some_and(named)
+    })
+}
+
+/// Opens a schema, which no other server may use at the same time.
+async fn open_server(
+    data: &Path,
+    url: &str,
+    elsewhere: Option<&str>,
+) -> Result<Arc<dyn Store>, Problem> {
+    let place = place(url)?;
+    if elsewhere.is_some_and(|known| known != place) {
+        let message = format!(
+            "the records of {} are in {}, not in {place}",
+            data.display(),
+            elsewhere.unwrap_or_default()
+        );
+        return Err(Problem::new(Code::InvalidInput, message)
+            .remedied_by("stockade serve --data-dir OTHER_DIRECTORY"));
+    }
+    if elsewhere.is_none() && data.join(FILE).exists() {
+        let message = format!("{} has records in {FILE}, which would be left", data.display());
+        return Err(Problem::new(Code::InvalidInput, message)
+            .remedied_by("stockade serve --data-dir NEW_DIRECTORY"));
+    }
+    let options = postgres::Options {
+        url: url.to_owned(),
+        schema: SCHEMA.to_owned(),
+        certificate_authorities: AUTHORITIES.iter().map(PathBuf::from).collect(),
+        migrations: MIGRATIONS,
+        exclusive: true,
+    };
+    let store = Postgres::open(options).await.map_err(|error| server_problem(&error))?;
+    if elsewhere.is_none() {
+        record_place(data, &place)?;
+    }
+    Ok(Arc::new(store))
+}
+
+/// The server and database of a URL, without user, password and parameters.
+fn place(url: &str) -> Result<String, Problem> {
+    let parsed = url::Url::parse(url).ok();
+    let parsed = parsed.filter(|url| matches!(url.scheme(), "postgres" | "postgresql"));
+    let parsed = parsed.ok_or_else(|| {
+        Problem::new(Code::InvalidInput, "the database URL cannot be read")
+            .remedied_by("export STOCKADE_DATABASE_URL=postgres://USER@HOST:PORT/DATABASE")
+    })?;
+    let (host, port) = (parsed.host_str().unwrap_or_default(), parsed.port().unwrap_or(5432));
+    Ok(format!("postgres://{host}:{port}{} ({SCHEMA})", parsed.path()))
+}
+
+fn read_place(data: &Path) -> Result<Option<String>, Problem> {
+    match std::fs::read_to_string(data.join(ELSEWHERE)) {
+        Ok(place) => Ok(Some(place.trim().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Problem::caused(Code::Io, &error)),
+    }
+}
+
+fn record_place(data: &Path, place: &str) -> Result<(), Problem> {
+    use std::io::Write as _;
+    let write = || {
+        let new = data.join(format!("{ELSEWHERE}.new"));
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        writeln!(file, "{place}")?;
+        file.sync_all()?;
+        std::fs::rename(new, data.join(ELSEWHERE))
+    };
+    write().map_err(|error: std::io::Error| Problem::caused(Code::Io, &error))
+}
+
+fn server_problem(error: &Error) -> Problem {
+    match error {
+        Error::Locked { .. } => Problem::caused(Code::Conflict, error)
+            .because("another server uses this schema")
+            .remedied_by("end the other server, or use another database"),
+        Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } => {
+            Problem::caused(Code::DatabaseInvalid, error)
+                .remedied_by("use another database, or the version of stockade that wrote it")
+        }
+        Error::Invalid { .. } | Error::File { .. } => Problem::caused(Code::InvalidInput, error),
+        _ => Problem::caused(Code::Io, error),
+    }
+}
+
+/// Opens the SQLite file. A process that was just killed may still use it. SQLite opens files by
+/// path, so this uses a path without links, and checks that it still led to the open directory.
+async fn open_file(
+    data: &DataDir,
+    real: &Path,
+    synchronous: Synchronous,
+) -> Result<Arc<dyn Store>, Problem> {
+    let options = sqlite::Options { path: real.join(FILE), synchronous, migrations: MIGRATIONS };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Sqlite::open(options.clone()).await {
+            Ok(store) if data.is_at(real) => return Ok(Arc::new(store)),
+            Ok(_) => {
+                let message = format!("{} was moved while it was opened", data.path().display());
+                return Err(Problem::new(Code::Io, message).remedied_by("retry"));
+            }
+            Err(Error::Locked { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => return Err(file_problem(real, &error)),
+        }
+    }
+}
+
+fn file_problem(data: &Path, error: &Error) -> Problem {
+    if !matches!(
+        error,
+        Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }
+    ) {
+        // A full disk, or another process that has it open: the database itself is valid.
+        return Problem::caused(Code::Io, error);
+    }
+    Problem::caused(Code::DatabaseInvalid, error).remedied_by(format!(
+        "move {} away, or use the version of stockade that wrote it",
+        data.join(FILE).display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_url_has_neither_user_nor_password() {
+        let url = "postgres://user:hidden@db.example:5433/records?sslmode=require";
+        assert_eq!(place(url).unwrap(), "postgres://db.example:5433/records (stockade)");
+        for wrong in ["http://db.example/records", "records", ""] {
+            assert!(place(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_found() {
+        for url in ["postgres://a:b@c/d", "postgres://a@c/d?password=b", "host=c password=b"] {
+            assert!(has_password(url), "{url}");
+        }
+        assert!(!has_password("postgres://a@c:5432/d?sslmode=require"));
+    }
+}
