@@ -53,10 +53,11 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     ];
     report.run_side_by_side(&logs, lanes);
     report.run_side_by_side(&logs, crashes(workspace, options)?);
-    report.run_side_by_side(
-        &logs,
-        vec![vec![suite_step(workspace, Suite::Slow, &skips, options.all)?]],
-    );
+    let mut last = vec![suite_step(workspace, Suite::Slow, &skips, options.all)?];
+    if options.all {
+        last.push(postgres(workspace, &skips));
+    }
+    report.run_side_by_side(&logs, vec![last]);
 
     let skipped_tests = skips.read()?;
     println!("\n{}{}", report.table(&skipped_tests), report.failures());
@@ -101,6 +102,22 @@ fn web(workspace: &Workspace) -> anyhow::Result<Step> {
         return Ok(Step::skipped("web", "npm is not installed".to_owned()));
     }
     xtask(workspace, "web", &["web", "--check"])
+}
+
+/// The tests of the service and of workflows with their records on PostgreSQL instead of SQLite, but
+/// for those about the file: that it is full, damaged, or of an earlier version.
+fn postgres(workspace: &Workspace, skips: &SkipLog) -> Step {
+    const OF_A_FILE: &str = "not test(/full_disk|^old_database::|^cases$|_unrecorded_start_is_made_again$\
+        |^nothing_is_removed_without_a_bundle$|^secrets::contents_are_nowhere_in_the_database$/)";
+    if !is_installed("pg_ctlcluster") {
+        let reason = "there is no PostgreSQL server: apt-get install postgresql";
+        return Step::skipped("postgres", reason.to_owned());
+    }
+    let mut nextest = workspace.cargo();
+    nextest.args(["nextest", "run", "-p", "stockade-service", "-p", "stockade-workflow"]);
+    nextest.args(["--profile", "ci", "-E", OF_A_FILE]);
+    nextest.env(skip_log::VARIABLE, skips.path()).env("STOCKADE_TEST_DATABASE", "postgres");
+    Step::program("postgres", nextest)
 }
 
 /// Steps that kill processes under load, which mostly wait: two suites at a time.

@@ -41,7 +41,8 @@ const STARTED_DEADLINE: Duration = Duration::from_secs(120);
 /// How many files the bundle that is being applied at the reset changes.
 const MANY: usize = 400;
 /// A command that runs until it is killed.
-const ENDLESS: &str = "echo begun; echo run >>/tmp/runs; exec probe linger here";
+const ENDLESS: &str =
+    "echo begun; echo run >>/tmp/runs; while :; do probe linger here >/dev/null; done";
 
 /// A user with a project and a data directory on the disk.
 struct Scene {
