@@ -404,7 +404,7 @@ fn a_run_elsewhere_comes_back_as_a_bundle(world: &World) {
     let json = json.succeeds().json();
     assert_eq!((&json["stdout"], &json["stderr"]), (&"out\n".into(), &"err\n".into()), "{json}");
     assert_eq!((&json["exitCode"], &json["server"]), (&0.into(), &url(&server).into()), "{json}");
-    assert_eq!(json["bundle"]["changes"]["modified"], 1, "{json}");
+    assert_eq!(json["bundle"]["changes"]["total"], 1, "{json}");
     me.run(&["reject", "latest", "--yes"]).succeeds();
     run(&["--discard", "--", "touch", "discarded"]).succeeds();
     let unchanged = run(&["--json", "--", "true"]).succeeds().json();
