@@ -259,7 +259,8 @@ fn in_the_middle_of_a_stream_of_events(world: &World) {
     kill(server);
     let server = Server::start_at(world, &listen, &[]);
     client(&["exec", "box", "--", "touch", "/tmp/end"]).finish().succeeds();
-    client(&["wait", "box/latest"]).finish();
+    // The command has survived, and its end is an event.
+    following.wait_for_output("\"exitCode\":4");
     client(&["kill", "box"]).finish().succeeds();
     // The client has found the next server by itself.
     following.wait_for_output("SANDBOX_KILLED");
@@ -277,8 +278,9 @@ fn in_the_middle_of_a_stream_of_events(world: &World) {
     let followed = following.finish();
     let seen = numbers(&followed.stdout);
     assert_eq!(seen, all, "{followed}");
-    let of_kind = |kind: &str| listed.stdout.matches(kind).count();
-    assert_eq!(of_kind("SANDBOX_CREATED"), 1, "{listed}");
+    let of_kind = |kind: &str| listed.stdout.matches(&format!("\"type\":\"{kind}\"")).count();
+    let counts = ["SANDBOX_CREATED", "COMMAND_COMPLETED", "SANDBOX_KILLED"].map(of_kind);
+    assert_eq!(counts, [1, 3, 1], "{listed}");
     drop(server);
 }
 

@@ -160,7 +160,9 @@ fn nothing_runs_here_when_a_server_is_named(world: &World) {
     }
     // `latest` is of the project of this directory, wherever its command ran.
     for words in [&["diff", "latest"][..], &["apply", "latest"], &["reject", "latest"]] {
-        refused(words, "BUNDLE_NOT_FOUND");
+        let outcome = me.run(words);
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        assert!(outcome.stderr.contains("[BUNDLE_NOT_FOUND]"), "{outcome}");
     }
     refused(&["create", "--net", "policy", "--allow", "host.stockade.internal:80"], "FORBIDDEN");
     let in_process = me.run(&["ls", "--in-process"]);

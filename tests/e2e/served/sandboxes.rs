@@ -293,7 +293,7 @@ fn the_lifecycle_has_the_states_of_its_clients(world: &World) {
     // The pool of the server has a size that a client reads, and cannot change.
     let pools = ask("GET /v1/pools", &Value::Null).value();
     assert_eq!(pools["items"][0]["name"], "host", "{pools}");
-    assert_eq!(pools["items"][0]["capacitySpec"]["bufferMax"], 64, "{pools}");
+    assert_eq!(pools["items"][0]["capacitySpec"]["poolMax"], 1000, "{pools}");
     assert_eq!(ask("GET /v1/pools/host", &Value::Null).value(), pools["items"][0]);
     let size =
         json!({ "capacitySpec": { "bufferMax": 1, "bufferMin": 1, "poolMax": 1, "poolMin": 1 } });
