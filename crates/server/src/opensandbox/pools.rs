@@ -135,7 +135,7 @@ fn refused(what: &str) -> Failure {
     let Failure(problem) = unsupported(what);
     let problem =
         problem.because("all owners use the pool, so its size is a setting of the server");
-    Failure(problem.remedied_by("stockade serve --pool NUMBER"))
+    Failure(problem.remedied_by("stockade serve --pool 64"))
 }
 
 #[cfg(test)]
