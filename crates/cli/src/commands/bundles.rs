@@ -91,7 +91,7 @@ fn print_list(review: &Review, list: &BundleList, all: bool) -> Result<(), Probl
     for listed in &list.bundles {
         table.row(match listed {
             ListedBundle::Bundle(bundle) => {
-                let path = all.then(|| text::host_path(&bundle.project)).unwrap_or_default();
+                let path = if all { text::host_path(&bundle.project) } else { String::new() };
                 let server = review.server_of(bundle);
                 let path = server
                     .map_or(path, |url| format!("{} on {url}", text::host_path(&bundle.project)));
