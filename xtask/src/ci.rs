@@ -90,10 +90,19 @@ fn separate_steps(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     let at = usize::from(options.all);
     Ok(vec![
         web(workspace)?,
+        traces(workspace),
         xtask(workspace, "guest", &["guest"])?,
         xtask(workspace, "fuzz", &["fuzz", "--seconds", FUZZ_SECONDS[at]])?,
         xtask(workspace, "crash durable", &["crash", "durable", "--kills", KILLS[at]])?,
     ])
+}
+
+/// The tests of what only builds with the feature `otlp` have.
+fn traces(workspace: &Workspace) -> Step {
+    let mut cargo = workspace.cargo();
+    cargo.args(["nextest", "run", "--profile", "ci", "--package", "stockade-host", "--lib"]);
+    cargo.args(["--features", "otlp", "--filterset", "test(/^traces::/)"]);
+    Step::program("traces", cargo)
 }
 
 /// The pages that are checked in are what their sources give.

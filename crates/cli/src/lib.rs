@@ -134,17 +134,18 @@ fn uses_server(command: &Command, global: &Global, server: &ChosenServer) -> Res
     match (command.place(), server.source) {
         (Place::Anywhere, _) => Ok(true),
         // These variables are about sandboxes of programs, and not about this machine.
-        (Place::Here(_), Source::ClientVariable | Source::Login) => Ok(false),
+        (Place::Here(..) | Place::AnywhereIfNamed, Source::ClientVariable | Source::Login) => {
+            Ok(false)
+        }
+        (Place::AnywhereIfNamed, Source::Flag | Source::Variable) => Ok(true),
         (Place::Nowhere, Source::Variable | Source::ClientVariable | Source::Login) => Ok(false),
         (Place::Nowhere, Source::Flag) => {
             let message = "this command uses no server, so `--server` has no effect";
             Err(Problem::new(Code::InvalidInput, message).remedied_by("leave out `--server`"))
         }
-        (Place::Here(why), _) => {
+        (Place::Here(why, remedy), _) => {
             let message = format!("this command cannot use the server {url}");
-            Err(Problem::new(Code::Unsupported, message)
-                .because(why)
-                .remedied_by("for this machine: --server local"))
+            Err(Problem::new(Code::Unsupported, message).because(why).remedied_by(remedy))
         }
     }
 }

@@ -5,7 +5,8 @@
 //! The output of the program goes through `stockade_cli`.
 //!
 //! Reading order: `options` (the configuration of a host), `host` (its construction), `serve` (the
-//! server), `listener` (its listener over TCP), `web` (what browsers use);
+//! server), `listener` (its listener over TCP), `log` and `traces` (what it reports about requests), `web`
+//! (what browsers use);
 //! `confined` is for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
 //! only this program has; `in_process` has the operations without a server,
@@ -24,6 +25,7 @@ mod images;
 mod in_process;
 mod listener;
 mod log;
+mod log_file;
 mod options;
 mod processes;
 mod programs;
@@ -33,6 +35,7 @@ mod server;
 mod settings;
 mod snippets;
 mod takeover;
+mod traces;
 mod vault_key;
 mod web;
 

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 use clap::ValueEnum as _;
@@ -13,7 +13,9 @@ use stockade_core::{Code, Problem, parse_bytes};
 use stockade_server::Limits;
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
 
+use crate::log::LogOptions;
 use crate::serve_options::Values;
+use crate::traces;
 use crate::web::WebOptions;
 
 /// Where the clients of OpenSandbox expect a server.
@@ -29,7 +31,8 @@ pub(crate) struct ListenOptions {
     allow_plaintext: bool,
     allow_no_keys: bool,
     limits: Limits,
-    log: Option<LogFormat>,
+    log: Option<LogOptions>,
+    otlp: Option<String>,
     web: WebOptions,
 }
 
@@ -77,6 +80,13 @@ impl ListenOptions {
         let log = text("STOCKADE_LOG").map(|text| {
             LogFormat::from_str(&text, true).map_err(|_| invalid("the form of the log", &text))
         });
+        let size = text("STOCKADE_LOG_FILE_SIZE").map(|text| {
+            let size = parse_bytes(&text).ok().and_then(NonZeroU64::new);
+            size.ok_or_else(|| invalid("the size of the file of the log", &text))
+        });
+        let log = LogOptions::new(log.transpose()?, path("STOCKADE_LOG_FILE"), size.transpose()?)?;
+        let otlp = text("STOCKADE_OTLP");
+        traces::check(otlp.as_deref())?;
         let web = WebOptions::new(
             text("STOCKADE_SANDBOX_DOMAIN"),
             text("STOCKADE_PUBLIC_URL"),
@@ -88,7 +98,8 @@ impl ListenOptions {
         let names = names.filter(|name| !name.is_empty()).chain(web.public_name());
         Ok(Self {
             limits: Limits { requests: Some(requests), bytes: bytes.transpose()? },
-            log: log.transpose()?,
+            log,
+            otlp,
             address: address.transpose()?,
             tls,
             allowed_hosts: names.collect(),
@@ -103,9 +114,14 @@ impl ListenOptions {
         self.limits
     }
 
-    /// The form of the log of requests, if there is one.
-    pub(crate) const fn log(&self) -> Option<LogFormat> {
-        self.log
+    /// The log of requests, if there is one.
+    pub(crate) const fn log(&self) -> Option<&LogOptions> {
+        self.log.as_ref()
+    }
+
+    /// The collector of traces, if there is one.
+    pub(crate) fn otlp(&self) -> Option<&str> {
+        self.otlp.as_deref()
     }
 
     fn address(&self) -> SocketAddr {
@@ -239,7 +255,11 @@ mod tests {
         );
         let limited = limited.unwrap();
         assert_eq!((limited.limits.requests.unwrap().get(), limited.limits.bytes), (7, Some(1024)));
-        assert_eq!(limited.log, Some(LogFormat::Json));
+        assert_eq!(limited.log.map(|log| log.format), Some(LogFormat::Json));
+        for bad in ["log-file = '/x'", "log-file-size = '1M'", "log = 'json'\nlog-file-size = '0'"]
+        {
+            assert!(options(&Serve::default(), bad, &[]).is_err(), "{bad}");
+        }
         for bad in ["STOCKADE_REQUESTS_PER_MINUTE", "STOCKADE_BYTES_PER_MINUTE", "STOCKADE_LOG"] {
             assert!(options(&Serve::default(), "", &[(bad, "x")]).is_err(), "{bad}");
         }

@@ -10,7 +10,7 @@ use stockade_server::auth::{HttpAuth, Reach, SingleUser};
 use stockade_server::local::{self, Connections};
 use stockade_server::mcp::{Grants, Snippets, use_playground_of};
 use stockade_server::tcp::{self, Listener};
-use stockade_server::{Backend, Watch, web};
+use stockade_server::{Backend, Pool, Watch, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -21,6 +21,7 @@ use crate::log;
 use crate::options::Options;
 use crate::settings::Settings;
 use crate::takeover::end_server_on_demand;
+use crate::traces;
 
 /// How often a server checks whether it is still needed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,8 +79,9 @@ async fn serve(
         Lifetime::UntilStopped(listen) => listen.bind().await?.map(|socket| (listen, socket)),
     };
     if let Lifetime::UntilStopped(listen) = &lifetime {
-        log::start(listen.log());
+        log::start(listen.log(), listen.otlp())?;
     }
+    let pool = pool(&options);
     let mut launched = Host::launch(options.clone()).await?;
     let is_on_demand = matches!(lifetime, Lifetime::WhileNeeded);
     if launched.is_none() && !is_on_demand && end_server_on_demand(&data).await? {
@@ -95,7 +97,9 @@ async fn serve(
     };
     let (stop, stopped) = watch::channel(false);
     let tcp = match listener {
-        Some((listen, socket)) => Some(prepare(&host, listen, socket, stopped.clone()).await?),
+        Some((listen, socket)) => {
+            Some(prepare(&host, listen, socket, pool, stopped.clone()).await?)
+        }
         None => {
             host.directory.write_address("")?;
             None
@@ -147,7 +151,18 @@ async fn serve(
         }
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
+    let _ = tokio::task::spawn_blocking(traces::end).await;
     Ok(())
+}
+
+/// The pool of sandboxes that are started in advance, as clients see it.
+fn pool(options: &Options) -> Pool {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let settings = options.sandboxes.as_ref();
+    Pool {
+        size: settings.map_or(0, |settings| count(settings.pool)),
+        sandboxes: settings.map_or(0, |settings| settings.service.quotas.sandboxes),
+    }
 }
 
 /// A listener over TCP that is ready to serve.
@@ -163,6 +178,7 @@ async fn prepare(
     host: &Host,
     listen: &ListenOptions,
     socket: Listener,
+    pool: Pool,
     stopped: watch::Receiver<bool>,
 ) -> Result<Tcp, Problem> {
     let tls = listen.acceptor()?;
@@ -193,6 +209,7 @@ async fn prepare(
         hosts: listen.allowed_hosts(),
         site: options.site.clone(),
         watch: watch.clone(),
+        pool,
         stop: stopped,
     });
     host.directory.write_address(&options.public_origin)?;

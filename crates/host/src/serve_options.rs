@@ -50,7 +50,7 @@ const fn option(
     Definition { name, kind, default, about }
 }
 
-const OPTIONS: [Definition; 17] = [
+const OPTIONS: [Definition; 20] = [
     option("listen", Kind::Text, "`127.0.0.1:8080`", "the address and port for clients over TCP"),
     option("data-dir", Kind::Text, "the user's", "the data directory"),
     option(
@@ -103,6 +103,19 @@ const OPTIONS: [Definition; 17] = [
         Kind::Text,
         "none",
         "write a line for each request to the standard error: `text` or `json`",
+    ),
+    option(
+        "log-file",
+        Kind::Text,
+        "the standard error",
+        "the file that these lines are written to; full ones are kept as FILE.1 to FILE.5",
+    ),
+    option("log-file-size", Kind::Text, "`64M`", "when the file of the log is full"),
+    option(
+        "otlp",
+        Kind::Text,
+        "none",
+        "the collector that a trace of each request is sent to, by OTLP over HTTP; needs a build with the feature `otlp`",
     ),
     option("max-sandboxes", Kind::Number, "`1000`", "the most sandboxes of an owner"),
     option("max-snapshots", Kind::Number, "`1000`", "the most snapshots of an owner"),
@@ -242,7 +255,7 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
     let hosts = (!flags.allowed_host.is_empty()).then(|| flags.allowed_host.join(",").into());
     let log = flags.log.and_then(|format| format.to_possible_value());
     let log = log.map(|format| format.get_name().into());
-    let all: [(&str, Option<OsString>); 17] = [
+    let all: [(&str, Option<OsString>); 20] = [
         ("listen", flags.listen.map(|address| address.to_string().into())),
         ("data-dir", data_dir.map(Into::into)),
         ("database-url", flags.database_url.clone().map(Into::into)),
@@ -256,6 +269,9 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
         ("requests-per-minute", number(flags.requests_per_minute)),
         ("bytes-per-minute", flags.bytes_per_minute.map(|bytes| bytes.to_string().into())),
         ("log", log),
+        ("log-file", path(&flags.log_file)),
+        ("log-file-size", flags.log_file_size.map(|bytes| bytes.to_string().into())),
+        ("otlp", flags.otlp.clone().map(Into::into)),
         ("max-sandboxes", number(flags.max_sandboxes)),
         ("max-snapshots", number(flags.max_snapshots)),
         ("pool", number(flags.pool)),

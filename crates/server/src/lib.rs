@@ -34,4 +34,5 @@ pub mod web;
 
 pub use limits::Limits;
 pub use observe::Watch;
+pub use opensandbox::Pool;
 pub use served::{Backend, openapi, routes};

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use stockade_api::{Origin, RecordRefusal};
 use stockade_core::{Code, Door};
+use tracing::Instrument as _;
 
 use crate::auth::{Principal, TcpPeer, is_link};
 use crate::failure::Reported;
@@ -87,7 +88,17 @@ pub(crate) async fn watched<F: Future<Output = Response>>(
     let method = request.method().clone();
     let path = without_links(request.uri().path());
     let address = request.extensions().get::<Arc<TcpPeer>>().map(|peer| peer.address);
-    let mut response = serve(request).await;
+    let span = tracing::info_span!(
+        target: "stockade::http",
+        "request",
+        otel.name = format!("{method} {route}"),
+        otel.kind = "server",
+        request = id,
+        sandbox = sandbox_of(&path),
+        status = tracing::field::Empty,
+        code = tracing::field::Empty,
+    );
+    let mut response = serve(request).instrument(span.clone()).await;
     // The address stands for a client without a principal.
     if response.status() == StatusCode::UNAUTHORIZED
         && let Some(address) = address
@@ -101,6 +112,10 @@ pub(crate) async fn watched<F: Future<Output = Response>>(
     let duration = started.elapsed();
     watch.metrics.end(&method, route, status, duration);
     let code = problem.as_ref().map(|problem| problem.code);
+    span.record("status", status);
+    if let Some(code) = code {
+        span.record("code", code.to_string());
+    }
     if let (Some(refusals), Some(problem)) = (&watch.refusals, &problem)
         && is_recorded(problem.code, seen.is_some())
     {

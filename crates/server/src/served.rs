@@ -16,6 +16,7 @@ use crate::code::Engine;
 use crate::failure::unknown;
 use crate::observe::{Watch, observe};
 use crate::openapi::{Api, document};
+use crate::opensandbox::Pool;
 use crate::tcp::{AllowedHosts, guard};
 use crate::web::playground;
 use crate::{e2b, local, mcp, opensandbox, web};
@@ -38,6 +39,8 @@ pub struct Backend {
     pub site: PortSite,
     /// Sees each request.
     pub watch: Watch,
+    /// The pool of sandboxes that are started in advance.
+    pub pool: Pool,
     /// Becomes true when the server stops.
     pub stop: watch::Receiver<bool>,
 }
@@ -107,11 +110,11 @@ impl Backend {
     }
 
     fn into_parts(self, code: Engine) -> Parts {
-        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, stop } =
+        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, pool, stop } =
             self;
         let admission = Admission::new(Arc::clone(&auth), watch.clone());
         let sandboxes = Arc::clone(&operations.sandboxes);
-        let main = opensandbox::Backend { sandboxes, ports, auth, watch, code };
+        let main = opensandbox::Backend { sandboxes, ports, auth, watch, code, pool };
         let tools = mcp::Backend { offer, admission: admission.clone(), stop };
         (main, (operations, admission.clone()), tools, (snippets, admission))
     }

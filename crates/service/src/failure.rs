@@ -81,9 +81,12 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
             problem(Code::StorageFull).remedied_by(FREE_SPACE_REMEDY)
         }
         Error::Exhausted(_) => problem(Code::LaunchFailed),
+        Error::File { source, .. } if is_about_path(source) => problem(Code::PathInvalid),
         Error::File { source, .. } => match source.kind() {
             std::io::ErrorKind::NotFound => problem(Code::FileNotFound),
-            std::io::ErrorKind::PermissionDenied => problem(Code::AccessDenied),
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                problem(Code::AccessDenied)
+            }
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 problem(Code::StorageFull).remedied_by(FREE_SPACE_REMEDY)
             }
@@ -92,6 +95,9 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
             | std::io::ErrorKind::DirectoryNotEmpty
             | std::io::ErrorKind::AlreadyExists
             | std::io::ErrorKind::CrossesDevices
+            | std::io::ErrorKind::ResourceBusy
+            | std::io::ErrorKind::ExecutableFileBusy
+            | std::io::ErrorKind::Unsupported
             | std::io::ErrorKind::InvalidInput => problem(Code::InvalidInput),
             _ => problem(Code::Io),
         },
@@ -101,6 +107,16 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
         Error::NoImage { remedy, .. } => with_remedy(problem(Code::ImageNotFound), Some(remedy)),
         Error::Unreachable { .. } | Error::Deadline(_) => problem(Code::Unreachable),
     }
+}
+
+/// Whether the kernel refused a path itself: links that lead in a circle, a name that is too long, or a
+/// special file that does not read or write.
+fn is_about_path(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let found = Errno::from_io_error(error);
+    found.is_some_and(|errno| {
+        [Errno::LOOP, Errno::NAMETOOLONG, Errno::NXIO, Errno::NODEV, Errno::SPIPE].contains(&errno)
+    })
 }
 
 /// The problem for a state that does not allow an operation.

@@ -129,6 +129,15 @@ fn requests_are_authenticated(world: &World) {
     for bad in ["origin: http://evil.example", "origin: null", "sec-fetch-site: cross-site"] {
         assert_eq!(post(*server, &[&good, bad], &hello()).status, 403, "{bad}");
     }
+    // A proxy in front could read the other one of two.
+    let same = format!("origin: http://{}", server.host());
+    for pair in [[same.as_str(), "origin: http://evil.example"], [&same, &same]] {
+        let [one, two] = pair;
+        for headers in [[good.as_str(), one, two], [&good, two, one]] {
+            assert_eq!(post(*server, &headers, &hello()).status, 403, "{headers:?}");
+        }
+    }
+    assert_eq!(post(*server, &[&good, &same], &hello()).status, 200);
     let host = server.raw(
         &format!("POST /mcp HTTP/1.1\r\nhost: evil.example\r\n{good}\r\nconnection: close\r\n\r\n"),
         b"",
@@ -239,6 +248,58 @@ fn read_until(server: Address, head: &str, body: &str, wanted: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Sessions of one owner at the same time: each receives what is about its own requests, and can end no
+/// request of another one.
+fn sessions_do_not_see_each_other(world: &World) {
+    let server = Server::start(world, &[]);
+    let auth = own_key(world);
+    let (one, two) = (open(*server, &auth), open(*server, &auth));
+    assert_ne!(one, two);
+    let created = call(*server, &[&auth, &one], "create", &json!({}));
+    let id = created["structuredContent"]["sandbox"].clone();
+    let command =
+        "echo of-the-first; while ! [ -e go ]; do sleep 0.1; done; echo done-by-the-first";
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
+        "name": "run", "arguments": {"sandbox": id, "command": command},
+        "_meta": {"progressToken": "same"}}});
+    let head = |session: &str| format!("POST /mcp HTTP/1.1\r\n{auth}\r\n{session}");
+    let (address, of_one, text) = (*server, head(&one), request.to_string());
+    let first =
+        std::thread::spawn(move || read_until(address, &of_one, &text, "done-by-the-first"));
+    // The other session listens, uses the same numbers, and cancels the request of that number.
+    let listen = format!("GET /mcp HTTP/1.1\r\n{auth}\r\n{two}");
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    let listen = format!("{listen}\r\nhost: {}\r\n{ACCEPT}\r\n\r\n", server.host());
+    stream.write_all(listen.as_bytes()).unwrap();
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": {"requestId": 7, "reason": "not mine"}});
+    assert_eq!(post(*server, &[&auth, &two], &cancel).status, 202);
+    let own = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
+        "name": "run", "arguments": {"sandbox": id, "command": "echo of-the-second"},
+        "_meta": {"progressToken": "same"}}});
+    let own = post(*server, &[&auth, &two], &own).text();
+    assert!(own.contains("of-the-second") && !own.contains("of-the-first"), "{own}");
+    let go = json!({"sandbox": id, "path": "go", "content": ""});
+    assert_eq!(call(*server, &[&auth, &two], "write", &go)["isError"], json!(false));
+    let first = first.join().unwrap();
+    assert!(!first.contains("of-the-second"), "{first}");
+    let mut heard = Vec::new();
+    let mut block = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut block) {
+        heard.extend_from_slice(&block[..length]);
+    }
+    let heard = String::from_utf8_lossy(&heard);
+    assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
+    assert!(!heard.contains("of-the-first") && !heard.contains("by-the-first"), "{heard}");
+    // The end of one session is not that of the other.
+    assert!(server.request("DELETE /mcp", &[&auth, &two], b"").status < 300);
+    assert_eq!(
+        call(*server, &[&auth, &one], "ports", &json!({"sandbox": id}))["isError"],
+        json!(false)
+    );
+}
+
 fn a_stream_can_be_resumed(world: &World) {
     let server = Server::start(world, &[]);
     let auth = own_key(world);
@@ -261,6 +322,7 @@ fn a_stream_can_be_resumed(world: &World) {
 as_root_and_as_user![
     a_stream_can_be_resumed,
     owners_are_separate,
+    sessions_do_not_see_each_other,
     requests_are_authenticated,
     decisions_are_the_users,
     a_question_can_be_a_response,

@@ -167,6 +167,66 @@ fn malformed_multipart_is_refused(world: &World) {
     assert_eq!(server.request(&line, &[&token, kind], good.as_bytes()).status, 200);
 }
 
+/// A file cannot be written through links that lead in a circle, or to a device: each is refused as a fault of
+/// the request, and nothing waits for a reader of a pipe.
+fn links_and_devices_are_not_written(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &[]);
+    let id = server.create(&key);
+    let token = server.token(&key, &id, 44772);
+    let place = format!("/v1/sandboxes/{id}/proxy/44772");
+    let sh = |script: &str| {
+        let line = format!("POST {place}/command");
+        let ran = server.json(&line, &[&token], &serde_json::json!({ "command": script }));
+        ran.text()
+    };
+    let made = sh("cd /tmp; ln -s loop loop; ln -s /tmp/b a; ln -s /tmp/a b; mkfifo pipe; \
+                   ln -s /dev/full full; ln -s /dev/null null; mkdir directory; echo made");
+    assert!(made.contains("made"), "{made}");
+    let kind = "content-type: multipart/form-data; boundary=b";
+    let long = format!("/tmp/{}", "x".repeat(300));
+    for path in [
+        "/tmp/loop",
+        "/tmp/loop/x",
+        "/tmp/a",
+        "/tmp/a/x",
+        "/dev/null",
+        "/dev/full",
+        "/dev/tty",
+        "/dev/zero",
+        "/tmp/full",
+        "/tmp/null",
+        "/tmp/directory",
+        "/proc/1/mem",
+        "/proc/self/mem",
+        "/proc/self/attr/current",
+        "/dev/null/x",
+        "/dev/fd/1",
+        &long,
+    ] {
+        let metadata = serde_json::json!({ "path": path });
+        let body = format!(
+            "--b\r\ncontent-disposition: form-data; name=\"metadata\"; filename=\"m\"\r\n\r\n{metadata}\r\n\
+             --b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\ncontent\r\n--b--\r\n"
+        );
+        let line = format!("POST {place}/files/upload");
+        let refused = server.request(&line, &[&token, kind], body.as_bytes());
+        assert!(
+            (400..500).contains(&refused.status),
+            "{path}: {} {}",
+            refused.status,
+            refused.text()
+        );
+        assert!(refused.value()["code"].is_string(), "{path}: {}", refused.text());
+        let line = format!("GET {place}/files/download?path={path}");
+        let read = server.request(&line, &[&token], b"");
+        assert!(read.status < 500, "{path}: {} {}", read.status, read.text());
+    }
+    let seen = sh("stat -c %F /dev/null /dev/full /tmp/loop /tmp/a /tmp/pipe");
+    assert!(seen.contains("character special file") && seen.contains("symbolic link"), "{seen}");
+    is_healthy(&server);
+}
+
 fn odd_paths_lead_nowhere(world: &World) {
     let server = Server::start(world, &[]);
     let (mine, _) = key(world, &["--owner", "me"]);
@@ -236,5 +296,6 @@ as_root_and_as_user!(
     oversized_requests_are_refused,
     slow_requests_do_not_block_others,
     malformed_multipart_is_refused,
+    links_and_devices_are_not_written,
     odd_paths_lead_nowhere
 );

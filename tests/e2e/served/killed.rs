@@ -239,9 +239,55 @@ fn in_the_middle_of_a_session_of_mcp(world: &World) {
     assert_eq!(all["items"], json!([]), "{all}");
 }
 
+/// A client that follows the events loses none, and sees none twice.
+fn in_the_middle_of_a_stream_of_events(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let listen = format!("127.0.0.1:{}", server.port);
+    let url = format!("http://localhost:{}", server.port);
+    let client = |words: &[&str]| {
+        let all: Vec<_> = ["--server", &url].into_iter().chain(words.iter().copied()).collect();
+        let data = world.path("elsewhere");
+        world.stockade(&all).env("STOCKADE_API_KEY", &key).env("STOCKADE_DATA_DIR", data)
+    };
+    client(&["create", "--id", "box"]).finish().succeeds();
+    let mut following = client(&["events", "box", "--follow", "--json"]).start();
+    client(&["exec", "box", "--", "true"]).finish().succeeds();
+    following.wait_for_output("COMMAND_COMPLETED");
+    let script = "while [ ! -e /tmp/end ]; do sleep 0.1; done; exit 4";
+    client(&["exec", "--detach", "box", "--", "sh", "-c", script]).finish().succeeds();
+    kill(server);
+    let server = Server::start_at(world, &listen, &[]);
+    client(&["exec", "box", "--", "touch", "/tmp/end"]).finish().succeeds();
+    // The command has survived, and its end is an event.
+    following.wait_for_output("\"exitCode\":4");
+    client(&["kill", "box"]).finish().succeeds();
+    // The client has found the next server by itself.
+    following.wait_for_output("SANDBOX_KILLED");
+    let listed = client(&["events", "box", "--json"]).finish();
+    let numbers = |text: &str| -> Vec<u64> {
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.map(|event| event["seq"].as_u64().unwrap()).collect()
+    };
+    let all = numbers(&listed.succeeds().stdout);
+    let mut sorted = all.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(all, sorted, "an event came twice or out of order: {listed}");
+    following.signal(Signal::INT);
+    let followed = following.finish();
+    let seen = numbers(&followed.stdout);
+    assert_eq!(seen, all, "{followed}");
+    let of_kind = |kind: &str| listed.stdout.matches(&format!("\"type\":\"{kind}\"")).count();
+    let counts = ["SANDBOX_CREATED", "COMMAND_COMPLETED", "SANDBOX_KILLED"].map(of_kind);
+    assert_eq!(counts, [1, 3, 1], "{listed}");
+    drop(server);
+}
+
 as_root_and_as_user!(
     in_the_middle_of_a_pull,
     in_the_middle_of_a_commit,
     in_the_middle_of_a_new_session,
     in_the_middle_of_a_session_of_mcp,
+    in_the_middle_of_a_stream_of_events,
 );

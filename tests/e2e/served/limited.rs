@@ -108,9 +108,52 @@ fn metrics_and_logs_show_requests(world: &World) {
     assert!(!log.contains(&mine), "the log has a key");
 }
 
+/// The log is in files of a limited size, and a later server continues it.
+fn a_full_log_gets_another_name(world: &World) {
+    let path = world.path("log.json");
+    let name = path.to_str().unwrap();
+    let options = ["--log", "json", "--log-file", name, "--log-file-size", "4k"];
+    let requests = |server: &Server, from: u32| {
+        for number in from..from + 30 {
+            let id = format!("x-request-id: request-{number}");
+            assert_eq!(server.request("GET /health", &[&id], b"").status, 200);
+        }
+    };
+    let server = Server::start(world, &options);
+    requests(&server, 0);
+    server.running.signal(rustix::process::Signal::TERM);
+    let ended = server.running.finish();
+    ended.succeeds();
+    assert!(!ended.stderr.contains("request-"), "{ended}");
+    let server = Server::start(world, &options);
+    requests(&server, 30);
+    let files: Vec<_> = [".5", ".4", ".3", ".2", ".1", ""]
+        .iter()
+        .filter_map(|suffix| std::fs::read_to_string(format!("{name}{suffix}")).ok())
+        .collect();
+    assert!(files.len() > 2, "{} files", files.len());
+    for text in &files {
+        assert!(text.len() <= 4096, "{} bytes", text.len());
+    }
+    let all = files.concat();
+    let lines = all.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let found: Vec<_> = lines.map(|line| line["request"].as_str().unwrap().to_owned()).collect();
+    // The newest ones are all there, in order.
+    let last: Vec<_> = (60 - found.len()..60).map(|number| format!("request-{number}")).collect();
+    assert_eq!(found, last);
+    let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    for options in [&["--log-file", name][..], &["--log", "json", "--log-file-size", "1k"]] {
+        let words = [&["serve", "--listen", "127.0.0.1:0"], options].concat();
+        let refused = world.stockade(&words).finish();
+        assert!(refused.stderr.contains("[INVALID_INPUT]"), "{refused}");
+    }
+}
+
 as_root_and_as_user!(
     each_key_has_limits,
     bytes_are_limited,
     sandboxes_are_limited,
-    metrics_and_logs_show_requests
+    metrics_and_logs_show_requests,
+    a_full_log_gets_another_name
 );

@@ -2,13 +2,14 @@
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` and `e2b` with
 //! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `remote` uses the
-//! commands of Stockade; `ports` is about ports of sandboxes, `browsers` and `playground` about what browsers
-//! use; `database` has its records elsewhere; `listener` is about the listener itself, `stopped` about the ends of streams, `killed` about servers
+//! commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
+//! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener itself, `stopped` about the ends of streams, `killed` about servers
 //! that are killed, `limited` about limits and metrics; `hostile` and `fuzzed` send requests that no client
 //! sends, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod browsers;
 mod clients;
+mod code;
 mod credential_vault;
 mod database;
 mod e2b;

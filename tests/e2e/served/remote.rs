@@ -139,10 +139,13 @@ fn nothing_runs_here_when_a_server_is_named(world: &World) {
         assert!(outcome.stderr.contains("cause:") && outcome.stderr.contains("hint:"), "{outcome}");
     };
     for words in [
-        &["run", "--", "touch", "done"][..],
-        &["run", "--apply", "--", "touch", "done"],
+        &["run", "--tools", "node", "--", "touch", "done"][..],
+        &["run", "--mount", "/usr:/x:ro", "--", "touch", "done"],
+        &["run", "--access", "deny:read:/tmp", "--", "touch", "done"],
+        &["run", "--max-connections", "3", "--", "touch", "done"],
+        &["run", "--image", "/srv", "--", "touch", "done"],
         &["diff", "0123", "--commits"],
-        &["apply", "latest"],
+        &["apply", "0123", "--branch", "x"],
         &["undo"],
         &["up", "flow.tsx"],
         &["volume", "ls"],
@@ -155,15 +158,20 @@ fn nothing_runs_here_when_a_server_is_named(world: &World) {
     ] {
         refused(words, "UNSUPPORTED");
     }
-    for words in [&["diff", "latest"][..], &["reject", "latest"], &["reject", "--all"]] {
-        refused(words, "INVALID_INPUT");
+    // `latest` is of the project of this directory, wherever its command ran.
+    for words in [&["diff", "latest"][..], &["apply", "latest"], &["reject", "latest"]] {
+        let outcome = me.run(words);
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        assert!(outcome.stderr.contains("[BUNDLE_NOT_FOUND]"), "{outcome}");
     }
     refused(&["create", "--net", "policy", "--allow", "host.stockade.internal:80"], "FORBIDDEN");
     let in_process = me.run(&["ls", "--in-process"]);
     assert!(in_process.stderr.contains("--server local"), "{in_process}");
-    // The variable says the same as the option.
-    let run = world.stockade(&["run", "--", "touch", "done"]).env("STOCKADE_SERVER", url(&server));
-    run.finish().ends_with(125);
+    // The variable says the same as the option: without the key of the server nothing runs here instead.
+    let run = ["run", "--apply", "--", "touch", "done"];
+    let run = world.stockade(&run).env("STOCKADE_SERVER", "http://localhost:9").finish();
+    run.ends_with(125);
+    assert!(run.stderr.contains("[UNREACHABLE]"), "{run}");
     assert!(!world.has("done"));
     let here = ["--server", "local", "run", "--apply", "--", "touch", "done"];
     world.stockade(&here).env("STOCKADE_SERVER", url(&server)).finish().succeeds();
@@ -341,6 +349,127 @@ fn bundles_of_a_server_are_reviewed_from_elsewhere(world: &World) {
     assert_eq!(world.read("a.txt"), "alpha\n");
 }
 
+/// A run on a server sends the project, and its changes come back as a bundle of this machine, with the
+/// checks of any other.
+fn a_run_elsewhere_comes_back_as_a_bundle(world: &World) {
+    let server = Server::start(world, &[]);
+    let (mine, _) = key(world, &["--owner", "me"]);
+    let (other, _) = key(world, &["--owner", "other"]);
+    let me = Client::new(world, url(&server), &mine);
+    let stranger = Client::new(world, url(&server), &other);
+    std::os::unix::fs::symlink("/usr/bin/env", world.project.join("tool")).unwrap();
+    world.write("ignored.log", "of this machine\n");
+    let script = "pwd; cat; git status --short >&2; echo more >> a.txt; rm -r src; mkdir new; \
+                  printf 'x' > new/file; chmod 755 new/file; readlink tool; exit 3";
+    let ran = me.call(&["run", "--", "sh", "-c", script]).input("input\n").finish();
+    ran.ends_with(3);
+    assert_eq!(ran.stdout, format!("{}\ninput\n/usr/bin/env\n", world.project.display()), "{ran}");
+    assert!(ran.stderr.contains("?? tool") && ran.stderr.contains("stockade apply"), "{ran}");
+    // Nothing has changed here, and nothing is left there.
+    assert_eq!(world.read("a.txt"), "alpha\n");
+    assert!(world.has("src/main.rs") && !world.has("new"));
+    assert_eq!(me.run(&["ls", "-q"]).stdout, "");
+    // The bundle is here, whatever server is named, and only here.
+    let listed = me.json(&["bundles", "--json"]);
+    let bundles = listed["bundles"].as_array().unwrap();
+    assert_eq!(bundles.len(), 1, "{listed}");
+    let id = bundles[0]["id"].as_str().unwrap();
+    let here = world
+        .stockade(&["diff", id, "--stat"])
+        .env("STOCKADE_DATA_DIR", world.path("elsewhere"))
+        .finish();
+    for line in ["a.txt", "new/file", "src/main.rs", "src/deep/er/file.txt"] {
+        assert!(here.succeeds().stdout.contains(line), "{here}");
+    }
+    assert!(!here.stdout.contains("tool") && !here.stdout.contains(".git/"), "{here}");
+    assert!(!here.stdout.contains("ignored.log") && !here.stdout.contains("probe"), "{here}");
+    assert_eq!(world.bundles().len(), 0);
+    // What this machine has changed since is a conflict, which nothing settles silently.
+    world.write("a.txt", "changed here\n");
+    let conflict = me.run(&["apply", id]);
+    assert!(conflict.stderr.contains("[BUNDLE_CONFLICT]"), "{conflict}");
+    assert!(world.has("src/main.rs") && !world.has("new"));
+    world.write("a.txt", "alpha\n");
+    me.run(&["apply", "latest"]).succeeds();
+    assert_eq!(
+        (world.read("a.txt").as_str(), world.read("new/file").as_str()),
+        ("alpha\nmore\n", "x")
+    );
+    assert!(!world.has("src") && world.has("ignored.log"));
+    assert_eq!(me.json(&["bundles", "--json"])["bundles"].as_array().unwrap().len(), 0);
+
+    // Applied at once, as JSON, rejected, and discarded.
+    let run = |words: &[&str]| me.run(&[&["run"], words].concat());
+    run(&["--apply", "--", "sh", "-c", "echo at once > once"]).succeeds();
+    assert_eq!(world.read("once"), "at once\n");
+    let json = run(&["--json", "--", "sh", "-c", "echo out; echo two >> once; echo err >&2"]);
+    let json = json.succeeds().json();
+    assert_eq!((&json["stdout"], &json["stderr"]), (&"out\n".into(), &"err\n".into()), "{json}");
+    assert_eq!((&json["exitCode"], &json["server"]), (&0.into(), &url(&server).into()), "{json}");
+    assert_eq!(json["bundle"]["changes"]["total"], 1, "{json}");
+    me.run(&["reject", "latest", "--yes"]).succeeds();
+    run(&["--discard", "--", "touch", "discarded"]).succeeds();
+    let unchanged = run(&["--json", "--", "true"]).succeeds().json();
+    assert!(unchanged["bundle"].is_null(), "{unchanged}");
+    assert_eq!(me.json(&["bundles", "--json"])["bundles"].as_array().unwrap().len(), 0);
+
+    // Commits come out as those of any run.
+    let commit = "git add once; git -c user.name=n -c user.email=e@e commit -qm there";
+    run(&["--", "sh", "-c", commit]).succeeds();
+    let data = world.path("elsewhere");
+    let commits = world.stockade(&["diff", "latest", "--commits"]).env("STOCKADE_DATA_DIR", &data);
+    assert!(commits.finish().succeeds().stdout.contains("there"));
+    me.run(&["reject", "--all"]).succeeds();
+
+    // Another owner's server has no part in it, and without a key nothing is sent.
+    assert_eq!(stranger.run(&["ls", "-q"]).stdout, "");
+    let refused = Client::new(world, url(&server), "").run(&["run", "--", "true"]);
+    refused.ends_with(125);
+    assert!(refused.stderr.contains("[UNAUTHENTICATED]"), "{refused}");
+    // What host tools execute by themselves needs an acceptance of its own, as always.
+    run(&["--", "sh", "-c", "printf 'echo x' > .envrc"]).succeeds();
+    let refused = me.run(&["apply", "latest"]);
+    assert!(!world.has(".envrc"), "{refused}");
+    me.run(&["reject", "--all"]).succeeds();
+    me.nothing_happened_here();
+}
+
+/// A sandbox that attacks the machine that its project came from: its stream is hostile.
+fn a_hostile_project_comes_back_harmless(world: &World) {
+    let server = Server::start(world, &[]);
+    let (mine, _) = key(world, &["--owner", "me"]);
+    let me = Client::new(world, url(&server), &mine);
+    let outside = world.outside();
+    let outside = outside.to_str().unwrap();
+    let script = format!(
+        "rm -r src; ln -s {outside} src; mkfifo pipe; rm a.txt; ln -s /etc/passwd a.txt; \
+         mkdir -p .git/hooks; printf 'touch {outside}/hook' > .git/hooks/post-commit; \
+         chmod 4755 .git/hooks/post-commit; printf '[core]\\nfsmonitor=touch {outside}/monitor' >> .git/config"
+    );
+    me.run(&["run", "--", "sh", "-c", &script]).succeeds();
+    let applied = me.run(&["apply", "latest"]);
+    // Neither a link that leaves nor anything of the repository is taken; nothing is written outside.
+    assert!(!world.project.join("src").is_symlink() && !world.project.join("a.txt").is_symlink());
+    assert_eq!(world.read("a.txt"), "alpha\n", "{applied}");
+    assert!(
+        !world.has(".git/hooks/post-commit") && !world.read(".git/config").contains("fsmonitor")
+    );
+    assert!(!world.has("pipe"));
+    world.git(&["status"]);
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+    // More than the limit is not stored here, and stays where it is.
+    let large =
+        ["run", "--max-bundle", "1M", "--", "sh", "-c", "head -c 3000000 /dev/zero > large"];
+    let large = me.run(&large);
+    large.ends_with(125);
+    assert!(large.stderr.contains("[BUNDLE_TOO_LARGE]"), "{large}");
+    assert!(!world.has("large"));
+    // A command that removes the project there does not remove it here.
+    let gone = me.run(&["run", "--", "sh", "-c", "cd /; rm -r \"$OLDPWD\""]);
+    assert!(gone.stderr.contains("still has the changed project"), "{gone}");
+    assert!(world.has("a.txt"));
+}
+
 /// Every command takes the data directory, before and after its name.
 fn each_command_takes_a_data_directory(world: &World) {
     let data = world.path("other-data");
@@ -367,6 +496,8 @@ as_root_and_as_user!(
     commands_work_with_the_sandboxes_of_a_server,
     nothing_runs_here_when_a_server_is_named,
     bundles_of_a_server_are_reviewed_from_elsewhere,
+    a_run_elsewhere_comes_back_as_a_bundle,
+    a_hostile_project_comes_back_harmless,
     a_login_stores_a_key_for_a_server_with_tls,
     a_restart_is_survived_over_tcp,
     each_command_takes_a_data_directory,

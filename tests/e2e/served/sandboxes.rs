@@ -274,7 +274,9 @@ fn the_lifecycle_has_the_states_of_its_clients(world: &World) {
         (json!({ "volumes": [{ "name": "a", "mountPath": "/a", "host": { "path": "/" } }] }), 403),
         (json!({ "volumes": [{ "name": "a", "mountPath": "/a", "ossfs": {} }] }), 501),
         (json!({ "extensions": { "access.renew.extend.seconds": "5" } }), 400),
-        (json!({ "extensions": { "poolRef": "a" } }), 501),
+        (json!({ "extensions": { "poolRef": "a" } }), 404),
+        (json!({ "extensions": { "poolRef": "host" }, "image": { "uri": "other" } }), 400),
+        (json!({ "extensions": { "poolRef": "host" }, "snapshotId": "a" }), 400),
         (json!({ "novelty": 1 }), 501),
         (json!({ "resourceLimits": { "gpu": "1" } }), 501),
         (json!({ "resourceLimits": { "cpu": "fast" } }), 400),
@@ -288,7 +290,31 @@ fn the_lifecycle_has_the_states_of_its_clients(world: &World) {
         let refused = create(more.clone());
         assert_eq!(refused.status, status, "{more}: {}", refused.text());
     }
-    assert_eq!(ask("GET /v1/pools", &Value::Null).status, 501);
+    // The pool of the server has a size that a client reads, and cannot change.
+    let pools = ask("GET /v1/pools", &Value::Null).value();
+    assert_eq!(pools["items"][0]["name"], "host", "{pools}");
+    assert_eq!(pools["items"][0]["capacitySpec"]["poolMax"], 1000, "{pools}");
+    assert_eq!(ask("GET /v1/pools/host", &Value::Null).value(), pools["items"][0]);
+    let size =
+        json!({ "capacitySpec": { "bufferMax": 1, "bufferMin": 1, "poolMax": 1, "poolMin": 1 } });
+    for (line, body, status) in [
+        ("GET /v1/pools/other", &Value::Null, 404),
+        ("PUT /v1/pools/other", &size, 404),
+        ("DELETE /v1/pools/other", &Value::Null, 404),
+        ("PUT /v1/pools/host", &size, 501),
+        ("DELETE /v1/pools/host", &Value::Null, 501),
+        ("POST /v1/pools", &size, 501),
+    ] {
+        let refused = ask(line, body);
+        assert_eq!(refused.status, status, "{line}: {}", refused.text());
+    }
+    let from_pool = json!({ "timeout": 600, "extensions": { "poolRef": "host" } });
+    let from_pool = ask("POST /v1/sandboxes", &from_pool);
+    assert_eq!(from_pool.status, 202, "{}", from_pool.text());
+    let allocation = json!({ "mode": "pool", "poolRef": "host", "state": "allocated" });
+    assert_eq!(from_pool.value()["allocation"], allocation);
+    let line = format!("DELETE /v1/sandboxes/{}", from_pool.value()["id"].as_str().unwrap());
+    assert_eq!(ask(&line, &Value::Null).status, 204);
     assert_eq!(ask("PUT /v1/sandboxes", &Value::Null).status, 405);
     assert_eq!(ask(&format!("DELETE {one}"), &Value::Null).status, 204);
     assert_eq!(state(), "Terminated");

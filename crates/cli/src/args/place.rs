@@ -1,14 +1,21 @@
 //! Which commands can use a server at a URL.
 
-use super::{Command, Diff, image};
+use super::{Apply, Command, Diff, image};
+
+/// What is done to use this machine.
+const LOCAL: &str = "for this machine: --server local";
 
 /// Where a command can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On this machine, or on that of a server at a URL.
     Anywhere,
-    /// On this machine only, for this reason.
-    Here(&'static str),
+    /// The same, but on another machine only if the command line or `STOCKADE_SERVER` names its server:
+    /// the files of the project are sent there, which a former login or a variable of another program
+    /// does not ask for.
+    AnywhereIfNamed,
+    /// On this machine only, for the first reason. The second text is what the user can do instead.
+    Here(&'static str, &'static str),
     /// It does nothing with sandboxes, so that a server has no meaning for it.
     Nowhere,
 }
@@ -61,27 +68,31 @@ impl Command {
             Self::Diff(Diff { commits: false, .. }) | Self::Bundles(_) | Self::Reject(_) => {
                 Place::Anywhere
             }
-            Self::Run(_)
-            | Self::Diff(_)
-            | Self::Apply(_)
-            | Self::Undo(_)
-            | Self::History(_)
-            | Self::Trust(_) => {
-                Place::Here("it works on the project's files, which are on this machine")
+            Self::Run(_) => Place::AnywhereIfNamed,
+            Self::Apply(Apply { commits: false, decision, .. }) if decision.branch.is_none() => {
+                Place::AnywhereIfNamed
+            }
+            Self::Diff(_) | Self::Apply(_) | Self::Undo(_) | Self::History(_) | Self::Trust(_) => {
+                Place::Here("it works on the project's files, which are on this machine", LOCAL)
             }
             Self::Up(_) => Place::Here(
-                "the workflow file, and what it imports, are on this machine; its run would be on the \
-                 other one",
+                "the workflow file, what it imports, its project and its stored progress are on this \
+                 machine; its run would be on the other one",
+                "copy the project to the server's machine, and run `stockade up` there; a run of that \
+                 server is shown by `stockade runs --server URL`; or for this machine: --server local",
             ),
             Self::Volume(_) | Self::Cache(_) => {
-                Place::Here("volumes are directories of the machine that they are on")
+                Place::Here("volumes are directories of the machine that they are on", LOCAL)
             }
             Self::Image(image) => match &image.command {
                 image::ImageCommand::Ls(_) => Place::Anywhere,
-                _ => Place::Here("it works on the files of the store of images on this machine"),
+                _ => Place::Here(
+                    "it works on the files of the store of images on this machine",
+                    LOCAL,
+                ),
             },
             Self::Mcp(_) | Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
-                Place::Here("it is about this machine")
+                Place::Here("it is about this machine", LOCAL)
             }
             Self::Doctor(_)
             | Self::Policy(_)

@@ -58,6 +58,17 @@ pub struct Serve {
     /// Write a line for each request to the standard error, in this form
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log: Option<LogFormat>,
+    /// Write these lines to a file instead; needs --log. When it is full it is renamed to FILE.1, and older
+    /// ones to FILE.2 to FILE.5
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// When the file of the log is full [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub log_file_size: Option<u64>,
+    /// Send a trace of each request to this collector, by OTLP over HTTP, such as
+    /// http://localhost:4318; needs a build with the feature `otlp`
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Maximum number of sandboxes of an owner [default: 1000]
     #[arg(long, value_name = "NUMBER")]
     pub max_sandboxes: Option<u32>,

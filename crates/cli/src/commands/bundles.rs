@@ -27,7 +27,11 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     });
     let mut others = 0_usize;
     list.bundles.retain(|listed| match listed {
-        ListedBundle::Bundle(bundle) if !arguments.all && !review.is_current(bundle) => {
+        ListedBundle::Bundle(bundle)
+            if !(arguments.all
+                || review.is_current(bundle)
+                || review.server_of(bundle).is_some()) =>
+        {
             others += 1;
             false
         }
@@ -37,7 +41,7 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     if arguments.json {
         output::print_answer(&list)?;
     } else {
-        print_list(&list, arguments.all)?;
+        print_list(&review, &list, arguments.all)?;
         if others > 0 {
             let bundles = if others == 1 { "bundle" } else { "bundles" };
             eprint_line!("stockade: {others} {bundles} of other projects: stockade bundles --all");
@@ -77,7 +81,7 @@ fn print_kept_view(kept: &StoredView) {
     eprint_line!("  to delete them: stockade reject {}", kept.id);
 }
 
-fn print_list(list: &BundleList, all: bool) -> Result<(), Problem> {
+fn print_list(review: &Review, list: &BundleList, all: bool) -> Result<(), Problem> {
     if list.bundles.is_empty() {
         let place = if all { "" } else { " of this project" };
         eprint_line!("stockade: no bundles{place}");
@@ -86,7 +90,13 @@ fn print_list(list: &BundleList, all: bool) -> Result<(), Problem> {
     let mut table = Table::new(["ID", "CREATED", "CHANGES", "PROJECT", "LABELS", "COMMAND"]);
     for listed in &list.bundles {
         table.row(match listed {
-            ListedBundle::Bundle(bundle) => row(bundle, all),
+            ListedBundle::Bundle(bundle) => {
+                let path = if all { text::host_path(&bundle.project) } else { String::new() };
+                let server = review.server_of(bundle);
+                let path = server
+                    .map_or(path, |url| format!("{} on {url}", text::host_path(&bundle.project)));
+                row(bundle, path)
+            }
             ListedBundle::Unreadable { id, error } => {
                 let reason = format!("cannot be read: {}", error.message);
                 let none = String::new;
@@ -97,13 +107,13 @@ fn print_list(list: &BundleList, all: bool) -> Result<(), Problem> {
     output::print(&table.text())
 }
 
-fn row(bundle: &Bundle, all: bool) -> [String; 6] {
+fn row(bundle: &Bundle, project: String) -> [String; 6] {
     let labels = bundle.labels.iter().map(|(name, value)| format!("{name}={value}"));
     [
         short_id(&bundle.id).to_owned(),
         format!("{:.0}", bundle.created_at),
         text::changed(&bundle.changes),
-        if all { text::host_path(&bundle.project) } else { String::new() },
+        project,
         labels.collect::<Vec<_>>().join(","),
         text::command(&bundle.command),
     ]

@@ -38,10 +38,14 @@ use stockade_core::{Code, Problem};
 use crate::args::Command;
 use crate::args::mcp::McpCommand;
 use crate::problem::Failure;
+use crate::remote::chosen::chosen;
 
 /// Runs a command; returns the exit code of the process.
 pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
+        Command::Run(arguments) if chosen().is_some() => {
+            sandbox::elsewhere::run(*arguments).map_err(Failure::for_run)
+        }
         Command::Run(arguments) if sandbox::run_held::runtime(&arguments).is_some() => {
             sandbox::run_held::run(*arguments).map_err(Failure::for_run)
         }

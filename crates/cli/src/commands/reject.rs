@@ -41,8 +41,7 @@ pub(crate) fn run(arguments: &Reject) -> Result<u8, Failure> {
 
 /// The ids of all readable bundles of the current project.
 fn all(review: &Review) -> Result<Vec<String>, Problem> {
-    review.check_here("`--all`")?;
-    let listed = review.list(ListBundles::default())?.bundles.into_iter();
+    let listed = review.list_here(ListBundles::default())?.bundles.into_iter();
     let own = listed.filter_map(|listed| match listed {
         ListedBundle::Bundle(bundle) if review.is_current(&bundle) => Some(bundle.id),
         _ => None,

@@ -1,6 +1,6 @@
 //! `stockade run`: prints the last lines for users, or one JSON object.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use stockade_api::BundleChanges;
@@ -40,21 +40,7 @@ pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
 }
 
 fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
-    let kept = |bundle: &Bundle| {
-        let changes = counts(&bundle.manifest.entries);
-        json!({ "id": bundle.id(), "changes": changes, "applied": false })
-    };
-    let (bundle, view, problem) = match &report.conclusion {
-        Conclusion::Nothing => (Value::Null, None, None),
-        Conclusion::Stored(bundle) => (kept(bundle), None, None),
-        Conclusion::Applied { id, applied, changes, has_skipped: left } => {
-            let changes = BundleChanges { applied: applied.changed.len(), ..*changes };
-            let answer = json!({ "id": id, "changes": changes, "applied": true, "left": left });
-            (answer, None, None)
-        }
-        Conclusion::NotApplied(bundle, problem) => (kept(bundle), None, Some(problem)),
-        Conclusion::ViewKept(view, problem) => (Value::Null, Some(view), Some(problem)),
-    };
+    let (bundle, view, problem) = conclusion_json(&report.conclusion);
     let network = report.network.as_ref().map(|(policy, secrets, heard)| {
         let secret = |binding: &Binding| json!({ "name": binding.credential, "hosts": binding.hosts, "ports": binding.ports });
         let secrets: Vec<_> = secrets.iter().map(secret).collect();
@@ -99,6 +85,27 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     output::print_json(&answer)
 }
 
+/// The bundle, the view that was kept, and the problem, for a JSON object.
+pub(super) fn conclusion_json(
+    conclusion: &Conclusion,
+) -> (Value, Option<&PathBuf>, Option<&Problem>) {
+    let kept = |bundle: &Bundle| {
+        let changes = counts(&bundle.manifest.entries);
+        json!({ "id": bundle.id(), "changes": changes, "applied": false })
+    };
+    match conclusion {
+        Conclusion::Nothing => (Value::Null, None, None),
+        Conclusion::Stored(bundle) => (kept(bundle), None, None),
+        Conclusion::Applied { id, applied, changes, has_skipped: left } => {
+            let changes = BundleChanges { applied: applied.changed.len(), ..*changes };
+            let answer = json!({ "id": id, "changes": changes, "applied": true, "left": left });
+            (answer, None, None)
+        }
+        Conclusion::NotApplied(bundle, problem) => (kept(bundle), None, Some(problem)),
+        Conclusion::ViewKept(view, problem) => (Value::Null, Some(view), Some(problem)),
+    }
+}
+
 /// What was asked for without network access; `None` if nothing was.
 fn wanted(wanted: &WantedHosts) -> Option<Value> {
     let host =
@@ -129,7 +136,12 @@ fn print_report(arguments: &Run, report: &Report) {
         print_denied(heard);
     }
     print_wanted(&report.wanted);
-    match &report.conclusion {
+    print_conclusion(&report.conclusion, report.exit_code);
+}
+
+/// Prints what happened to the changes, and what can be done about them.
+pub(super) fn print_conclusion(conclusion: &Conclusion, exit_code: u8) {
+    match conclusion {
         Conclusion::Nothing => {}
         Conclusion::Stored(bundle) => {
             eprint_line!(
@@ -164,7 +176,7 @@ fn print_report(arguments: &Run, report: &Report) {
             eprint_line!(
                 "stockade: the changes are kept in {}; the command itself exited with {}",
                 view.display(),
-                report.exit_code
+                exit_code
             );
         }
     }

@@ -1,9 +1,11 @@
 //! The common part of the commands that decide about bundles: access to the bundles, through
-//! the data directory's server if one runs, else through its files, and completion of what a
-//! killed command started.
+//! the data directory's server if one runs, else through its files, or through a server at a URL that
+//! has them; and completion of what a killed command started.
 
 pub(crate) mod text;
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -27,82 +29,121 @@ use crate::remote::Connection;
 use crate::remote::chosen::chosen;
 
 /// Access to the bundles of the data directory: through the running server, which also records the
-/// decisions, else in this process. Both give the owner the same rights. Or access to those of a server
-/// at a URL, whose projects are on its machine.
+/// decisions, else in this process. Both give the owner the same rights. If a server at a URL was
+/// chosen, also access to those that are on its machine; a bundle of a run on that server is here, as
+/// its project is.
 #[derive(Debug)]
 pub(crate) struct Review {
-    place: Place,
+    here: Here,
+    elsewhere: Option<Elsewhere>,
     current: CurrentProject,
 }
 
 #[derive(Debug)]
-enum Place {
-    Here { files: Bundles, server: Option<Box<Connection>> },
-    Elsewhere(Box<Connection>),
+struct Here {
+    files: Bundles,
+    server: Option<Box<Connection>>,
+}
+
+#[derive(Debug)]
+struct Elsewhere {
+    server: Box<Connection>,
+    url: String,
+    /// The ids of its bundles that were listed.
+    listed: RefCell<HashSet<String>>,
+}
+
+/// What has a bundle.
+enum Holder<'r> {
+    /// The files of the data directory.
+    Files(&'r Bundles),
+    /// The server of the data directory.
+    Local(&'r Connection),
+    /// The server at a URL.
+    Elsewhere(&'r Connection, &'r str),
 }
 
 impl Review {
     /// Opens the data directory, and completes what killed commands started.
     pub(crate) fn open() -> Result<Self, Problem> {
         let current = current_project()?;
-        if let Some(server) = chosen() {
-            let server = Box::new(Connection::at_url(server)?);
-            return Ok(Self { place: Place::Elsewhere(server), current });
-        }
         let files = Bundles::open(&crate::data_dir::data_path()?)?;
         recover(files.data())?;
         let server = Connection::find()?.map(Box::new);
-        Ok(Self { place: Place::Here { files, server }, current })
+        let here = Here { files, server };
+        let elsewhere = match chosen() {
+            None => None,
+            Some(server) => Some(Elsewhere {
+                server: Box::new(Connection::at_url(server)?),
+                url: server.url.to_string(),
+                listed: RefCell::default(),
+            }),
+        };
+        Ok(Self { here, elsewhere, current })
     }
 
-    /// The server, if there is one, or the files.
-    fn server(&self) -> Result<&Connection, &Bundles> {
-        match &self.place {
-            Place::Here { server: Some(server), .. } | Place::Elsewhere(server) => Ok(server),
-            Place::Here { files, server: None } => Err(files),
+    const fn holder_here(&self) -> Holder<'_> {
+        match &self.here.server {
+            Some(server) => Holder::Local(server),
+            None => Holder::Files(&self.here.files),
         }
     }
 
-    /// Refuses a choice by the project of the current directory where the projects are on another
-    /// machine.
-    ///
-    /// # Errors
-    /// [`Code::InvalidInput`].
-    pub(crate) fn check_here(&self, what: &str) -> Result<(), Problem> {
-        match self.place {
-            Place::Here { .. } => Ok(()),
-            Place::Elsewhere(_) => {
-                let message = format!("{what} is about the project of the current directory");
-                Err(Problem::new(Code::InvalidInput, message)
-                    .because("the projects of that server are on its own machine")
-                    .remedied_by("name a bundle by its id: stockade bundles"))
+    /// What has the bundle of this name. A name that is known here is not looked for elsewhere: ids
+    /// are hashes of contents.
+    fn holder(&self, name: &str) -> Holder<'_> {
+        let is_unknown = |found: Option<Problem>| {
+            found.is_some_and(|problem| problem.code == Code::BundleNotFound)
+        };
+        match &self.elsewhere {
+            Some(elsewhere)
+                if is_unknown(self.here.files.id(name).err())
+                    && is_unknown(self.here.files.reject_target(name).err()) =>
+            {
+                Holder::Elsewhere(&elsewhere.server, &elsewhere.url)
             }
+            _ => self.holder_here(),
         }
+    }
+
+    /// The server at a URL that a listed bundle is on, if it is not here.
+    pub(crate) fn server_of(&self, bundle: &Bundle) -> Option<&str> {
+        let elsewhere = self.elsewhere.as_ref()?;
+        elsewhere.listed.borrow().contains(&bundle.id).then_some(elsewhere.url.as_str())
     }
 
     /// The bundles that wait for a decision, of all projects. Those that waited too long are deleted
     /// and reported.
     pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
-        let list = match self.server() {
-            Err(files) => files.list(&request)?,
-            Ok(server) => server
-                .call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)?,
+        let mut list = self.list_here(request.clone())?;
+        let Some(elsewhere) = &self.elsewhere else { return Ok(list) };
+        let BundleList { bundles, views, expired } = list_of(&elsewhere.server, request)?;
+        let ids = bundles.iter().filter_map(|listed| match listed {
+            ListedBundle::Bundle(bundle) => Some(bundle.id.clone()),
+            ListedBundle::Unreadable { .. } => None,
+        });
+        elsewhere.listed.borrow_mut().extend(ids);
+        report_expired(&expired);
+        list.bundles.extend(bundles);
+        list.views.extend(views);
+        list.expired.extend(expired);
+        Ok(list)
+    }
+
+    /// The same without those of a server at a URL.
+    pub(crate) fn list_here(&self, request: ListBundles) -> Result<BundleList, Problem> {
+        let list = match self.holder_here() {
+            Holder::Files(files) => files.list(&request)?,
+            Holder::Local(server) | Holder::Elsewhere(server, _) => list_of(server, request)?,
         };
-        for expired in &list.expired {
-            let days = stockade_review::MAX_AGE.as_secs() / (24 * 60 * 60);
-            let shown = text::bundle(expired);
-            eprint_line!("stockade: deleted after {days} days without a decision: {shown}");
-        }
+        report_expired(&list.expired);
         Ok(list)
     }
 
     /// Whether a bundle is one of the current project.
     pub(crate) fn is_current(&self, bundle: &Bundle) -> bool {
-        match self.place {
-            Place::Here { .. } => self.current.has_bytes(&bundle.project.0),
-            // A path there means something else here.
-            Place::Elsewhere(_) => true,
-        }
+        // A path of another machine means something else here.
+        self.server_of(bundle).is_none() && self.current.has_bytes(&bundle.project.0)
     }
 
     /// The name of a bundle for a request: the id of the newest one of the current project if it is
@@ -117,13 +158,12 @@ impl Review {
     /// The newest bundle of the current project. The changes of killed runs become bundles only if
     /// there is no other: they are newer than what the user has in mind.
     pub(crate) fn latest(&self) -> Result<Bundle, Problem> {
-        self.check_here("`latest`")?;
         let stored = ListBundles { stored_only: true, ..ListBundles::default() };
         self.newest(stored).or_else(|_| self.newest(ListBundles::default()))
     }
 
     fn newest(&self, request: ListBundles) -> Result<Bundle, Problem> {
-        let listed = self.list(request)?.bundles.into_iter();
+        let listed = self.list_here(request)?.bundles.into_iter();
         let mut bundles = listed.filter_map(|listed| match listed {
             ListedBundle::Bundle(bundle) => Some(bundle),
             ListedBundle::Unreadable { .. } => None,
@@ -169,8 +209,7 @@ impl Review {
     /// shown last: that is the one that the user has seen.
     pub(crate) fn latest_as_shown(&self) -> Result<Bundle, Problem> {
         let latest = self.latest()?;
-        let Place::Here { files, .. } = &self.place else { return Ok(latest) };
-        match files.last_shown(&latest.project.0)? {
+        match self.here.files.last_shown(&latest.project.0)? {
             Some(shown) if shown != latest.id => {
                 let (new, old) = (short_id(&latest.id), short_id(&shown));
                 let message =
@@ -193,17 +232,17 @@ impl Review {
 
     /// Records that a bundle was shown. A decision about another one by `latest` is refused then.
     pub(crate) fn record_shown(&self, bundle: &Bundle) {
-        if let Place::Here { files, .. } = &self.place {
+        if self.elsewhere.is_none() || self.here.files.id(&bundle.id).is_ok() {
             // Without a record, the decision is refused only if an older one differs.
-            let _ = files.record_shown(&bundle.project.0, &bundle.id);
+            let _ = self.here.files.record_shown(&bundle.project.0, &bundle.id);
         }
     }
 
     /// A bundle and its changes.
     pub(crate) fn show(&self, request: ShowBundle) -> Result<BundleDetail, Problem> {
-        match self.server() {
-            Err(files) => files.show(&request),
-            Ok(server) => server
+        match self.holder(&request.id) {
+            Holder::Files(files) => files.show(&request),
+            Holder::Local(server) | Holder::Elsewhere(server, _) => server
                 .call(async |remote| remote.sandboxes.show_bundle(remote.caller(), request).await),
         }
     }
@@ -213,9 +252,9 @@ impl Review {
         if request.paths.is_empty() {
             return Ok(Diffs::None);
         }
-        Ok(match self.server() {
-            Err(files) => Diffs::Files(Box::new(files.differences(&request)?)),
-            Ok(server) => {
+        Ok(match self.holder(&request.id) {
+            Holder::Files(files) => Diffs::Files(Box::new(files.differences(&request)?)),
+            Holder::Local(server) | Holder::Elsewhere(server, _) => {
                 let items = server.call(async |remote| {
                     remote.sandboxes.diff_bundle(remote.caller(), request).await
                 });
@@ -226,10 +265,10 @@ impl Review {
 
     /// The old and the new content of a path that a bundle changes.
     pub(crate) fn contents(&self, id: &str, path: &RelativePath) -> Result<Sides, Problem> {
-        match &self.place {
-            Place::Here { files, .. } => files.contents(id, path),
-            Place::Elsewhere(_) => {
-                let message = "the bundles of that server are on its own machine";
+        match self.holder(id) {
+            Holder::Files(_) | Holder::Local(_) => self.here.files.contents(id, path),
+            Holder::Elsewhere(_, url) => {
+                let message = format!("this bundle is on {url}");
                 Err(Problem::new(Code::Unsupported, message)
                     .because("a program here needs whole files, and the server sends differences")
                     .remedied_by(format!("stockade diff {id}")))
@@ -237,10 +276,10 @@ impl Review {
         }
     }
 
-    /// Applies a bundle.
+    /// Applies a bundle: to its project here, or if it is on a server at a URL, to that on its machine.
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
-        match self.server() {
-            Err(files) => {
+        match self.holder(&request.id) {
+            Holder::Files(files) => {
                 let details = vec![
                     ("id", request.id.as_str().into()),
                     ("paths", request.paths.iter().map(text::path).collect::<Vec<_>>().into()),
@@ -253,7 +292,13 @@ impl Review {
                     applied
                 })
             }
-            Ok(server) => server.call(async |remote| {
+            Holder::Elsewhere(_, url) if request.project.is_some() => {
+                let message = "`--project` is a directory of this machine";
+                Err(Problem::new(Code::InvalidInput, message)
+                    .because(format!("the bundle {} is of a project on {url}", request.id))
+                    .remedied_by("omit --project, or copy the files with `stockade cp ID:PATH .`"))
+            }
+            Holder::Local(server) | Holder::Elsewhere(server, _) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
             }),
         }
@@ -261,17 +306,31 @@ impl Review {
 
     /// Deletes a bundle.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
-        match self.server() {
-            Err(files) => {
+        match self.holder(&request.id) {
+            Holder::Files(files) => {
                 let details = vec![("id", request.id.as_str().into())];
                 Recording::around(files.data(), "reject", true, details, || {
                     files.reject_at_once(&request.id)
                 })
             }
-            Ok(server) => server.call(async |remote| {
+            Holder::Local(server) | Holder::Elsewhere(server, _) => server.call(async |remote| {
                 remote.sandboxes.reject_bundle(&remote.idempotent(), request).await
             }),
         }
+    }
+}
+
+/// The bundles of a server.
+fn list_of(server: &Connection, request: ListBundles) -> Result<BundleList, Problem> {
+    server.call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)
+}
+
+/// Reports bundles that were deleted because they waited too long.
+fn report_expired(expired: &[Bundle]) {
+    for expired in expired {
+        let days = stockade_review::MAX_AGE.as_secs() / (24 * 60 * 60);
+        let shown = text::bundle(expired);
+        eprint_line!("stockade: deleted after {days} days without a decision: {shown}");
     }
 }
 

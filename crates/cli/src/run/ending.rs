@@ -17,7 +17,6 @@ use stockade_review::{self as review, counts};
 
 use crate::args::Run;
 use crate::problem::{apply_problem, caused, store_problem};
-use crate::request::no_limit;
 
 /// What happened to the changes.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) enum Conclusion {
 
 /// Creates a bundle of the changes, and applies it if that was requested and the command
 /// succeeded.
-pub(super) fn conclude(
+pub(crate) fn conclude(
     arguments: &Run,
     data: &DataDir,
     project: &Project,
@@ -51,7 +50,7 @@ pub(super) fn conclude(
     }
     let path = data.path().join("views").join(view.id());
     remove_denied_directories(access, project, &view);
-    let limits = review::limits(arguments.max_bundle.map(no_limit), arguments.max_paths);
+    let limits = super::bundle_limits(arguments);
     let exit_code = ending.process_exit_code();
     let look_up = &mut |object: &str| review::object(&project.root, object);
     let start = (baseline, look_up as review::LookUp<'_>);

@@ -26,11 +26,11 @@ use stockade_core::access::Rules;
 use stockade_core::ending::Step;
 use stockade_core::network::Policy;
 use stockade_core::sandbox::{HostMount, Root, Workspace};
-use stockade_core::{Code, Ending, OwnerId, Problem, SandboxSpec};
+use stockade_core::{BundleLimits, Code, Ending, OwnerId, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
 
-pub(crate) use ending::Conclusion;
+pub(crate) use ending::{Conclusion, conclude};
 pub use limits::wall_problem;
 pub(crate) use limits::{volume_problem, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
@@ -47,7 +47,7 @@ use crate::policy_file;
 use crate::problem::caused;
 use crate::profile;
 use crate::registry;
-use crate::request::{SandboxRequest, refuse_own_loopback};
+use crate::request::{SandboxRequest, no_limit, refuse_own_loopback};
 
 /// The signal for a file in memory that has no room left.
 const SIGBUS: i32 = 7;
@@ -73,27 +73,8 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         Problem::new(Code::Io, "cannot determine the current directory").because(e.to_string())
     })?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let start = arguments.start.as_deref().unwrap_or(&current);
-    let project = Project::find(start, home.as_deref()).map_err(project_problem)?;
-    if let (Some(own), Some(_)) = (&arguments.start, &arguments.inside)
-        && project.root != *own
-    {
-        // Another user may have made a directory above it a project.
-        let message = format!("the directory {} is part of a project", own.display());
-        return Err(Problem::new(Code::ProjectRefused, message)
-            .because(format!("{} has a .git", project.root.display()))
-            .remedied_by("export TMPDIR=$HOME"));
-    }
-    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let caller = rustix::process::geteuid().as_raw();
-    if let Some(listed) = passwd_home(&passwd, caller)
-        && Some(&listed) != home.as_ref()
-    {
-        project.refuse_home(&listed).map_err(project_problem)?;
-    }
-    let data = open_data()?;
-    refuse_own_data(&project, &data)?;
-    crate::review::recover(&data)?;
+    let project = self::project(arguments, &current, home.as_deref())?;
+    let data = data_of(&project)?;
     let chosen = profile::choose(arguments.sandbox.profile.as_deref(), Some(&project), &data)?;
     let container = arguments.sandbox.devcontainer.as_deref();
     let container =
@@ -205,8 +186,48 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     })
 }
 
+/// The project of a run.
+pub(crate) fn project(
+    arguments: &Run,
+    current: &Path,
+    home: Option<&Path>,
+) -> Result<Project, Problem> {
+    let start = arguments.start.as_deref().unwrap_or(current);
+    let project = Project::find(start, home).map_err(project_problem)?;
+    if let (Some(own), Some(_)) = (&arguments.start, &arguments.inside)
+        && project.root != *own
+    {
+        // Another user may have made a directory above it a project.
+        let message = format!("the directory {} is part of a project", own.display());
+        return Err(Problem::new(Code::ProjectRefused, message)
+            .because(format!("{} has a .git", project.root.display()))
+            .remedied_by("export TMPDIR=$HOME"));
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let caller = rustix::process::geteuid().as_raw();
+    if let Some(listed) = passwd_home(&passwd, caller)
+        && Some(listed.as_path()) != home
+    {
+        project.refuse_home(&listed).map_err(project_problem)?;
+    }
+    Ok(project)
+}
+
+/// The data directory for a run in a project. What killed commands started is completed first.
+pub(crate) fn data_of(project: &Project) -> Result<DataDir, Problem> {
+    let data = open_data()?;
+    refuse_own_data(project, &data)?;
+    crate::review::recover(&data)?;
+    Ok(data)
+}
+
+/// The limits of the bundle of a run.
+pub(crate) fn bundle_limits(arguments: &Run) -> BundleLimits {
+    stockade_review::limits(arguments.max_bundle.map(no_limit), arguments.max_paths)
+}
+
 /// What an audit record says about a run.
-fn audit_details(project: &Project, arguments: &Run) -> Vec<(&'static str, Value)> {
+pub(crate) fn audit_details(project: &Project, arguments: &Run) -> Vec<(&'static str, Value)> {
     let text = |list: &[OsString]| {
         list.iter().map(|item| item.to_string_lossy().into_owned()).collect::<Vec<_>>()
     };

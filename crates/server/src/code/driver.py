@@ -9,6 +9,7 @@ import ast
 import asyncio
 import base64
 import builtins
+import ctypes
 import inspect
 import io
 import json
@@ -26,12 +27,37 @@ import traceback
 
 # The most bytes of one result in one form.
 RESULT_BYTES = 8 << 20
+# The longest line of a context, in bytes.
+LINE_BYTES = 48 << 20
 # How long a context may take to react to an interruption, in seconds.
 GRACE = 5.0
+# What the events of a context consist of, besides its run.
+EVENTS = {
+    "count": ("count",), "stdout": ("text",), "stderr": ("text",), "result": ("main", "forms"),
+    "error": ("name", "value", "traceback"), "end": (),
+}
+PR_SET_DUMPABLE = 4
 
 
 def send(channel, message):
     channel.sendall(json.dumps(message).encode() + b"\n")
+
+
+def set_readable(is_readable):
+    """Whether other processes of the same user can open this one's descriptors and its memory."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, int(is_readable), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def close_all_but(kept):
+    """Closes every descriptor but the standard ones and one other."""
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        if number > 2 and number != kept:
+            try:
+                os.close(number)
+            except OSError:
+                pass
 
 
 # --- a context for Python -------------------------------------------------------------------------------------
@@ -541,15 +567,15 @@ done
 
 
 class PythonProcess:
-    def __init__(self, cwd, closed):
+    def __init__(self, cwd):
         ours, theirs = socket.socketpair()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.setsid()
-                for descriptor in closed:
-                    descriptor.close()
-                ours.close()
+                # The code must not read the requests and events of other contexts.
+                set_readable(True)
+                close_all_but(theirs.fileno())
                 os.chdir(cwd)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 PythonContext(theirs).serve()
@@ -573,8 +599,11 @@ class Driver:
             os.close(null)
         for descriptor in (self.out.fileno(), self.input):
             os.set_inheritable(descriptor, False)
+        # The code in contexts must not open them in another way.
+        set_readable(False)
         self.selector = selectors.DefaultSelector()
         self.contexts, self.runs, self.pending = {}, {}, {}
+        self.paused = set()
 
     def emit(self, message):
         data = json.dumps(message).encode() + b"\n"
@@ -614,16 +643,22 @@ class Driver:
             except OSError:
                 self.lost(name)
         elif operation == "run":
-            self.ended(request["run"], "the context has ended")
+            self.ended(name, request["run"], "the context has ended")
         elif operation == "interrupt" and name in self.contexts:
             self.interrupt(name)
         elif operation == "delete":
             self.remove(name)
+        elif operation == "pause" and name in self.contexts and name not in self.paused:
+            # Its client reads too slowly: the code waits until its events are read.
+            self.paused.add(name)
+            self.selector.unregister(self.contexts[name].socket)
+        elif operation == "continue" and name in self.paused:
+            self.paused.remove(name)
+            self.selector.register(self.contexts[name].socket, selectors.EVENT_READ, name)
 
     def create(self, name, language, cwd):
         if language == "python":
-            closed = [context.socket for context in self.contexts.values()] + [self.out]
-            context = PythonProcess(cwd, closed)
+            context = PythonProcess(cwd)
         elif language == "bash":
             if not shutil.which("bash"):
                 raise FileNotFoundError("the sandbox has no bash")
@@ -646,22 +681,37 @@ class Driver:
         if not data:
             return self.lost(name)
         *lines, self.pending[name] = (self.pending[name] + data).split(b"\n")
+        if len(self.pending[name]) > LINE_BYTES:
+            return self.lost(name)
         for line in lines:
+            self.relay(name, line)
+
+    def relay(self, name, line):
+        """Passes on an event of a context. The code may have written it: it is about a run of this context, and has
+        no member of another kind of message."""
+        try:
             event = json.loads(line)
-            if event["type"] == "end" and event["run"] in self.runs.get(name, []):
-                self.runs[name].remove(event["run"])
-            self.emit({"context": name, **event})
+            kind, run = event["type"], event["run"]
+            members = {member: event[member] for member in EVENTS[kind]}
+        except Exception:
+            return
+        if run not in self.runs.get(name, []):
+            return
+        if kind == "end":
+            self.runs[name].remove(run)
+        self.emit({"context": name, "run": run, "type": kind, **members})
 
     def lost(self, name):
         runs = self.runs.pop(name, [])
         self.remove(name)
         self.emit({"context": name, "lost": True})
         for run in runs:
-            self.ended(run, "the process of the context has ended")
+            self.ended(name, run, "the process of the context has ended")
 
-    def ended(self, run, text):
-        self.emit({"run": run, "type": "error", "name": "ContextEnded", "value": text, "traceback": text})
-        self.emit({"run": run, "type": "end"})
+    def ended(self, name, run, text):
+        about = {"context": name, "run": run}
+        self.emit({**about, "type": "error", "name": "ContextEnded", "value": text, "traceback": text})
+        self.emit({**about, "type": "end"})
 
     def interrupt(self, name):
         context = self.contexts[name]
@@ -692,7 +742,10 @@ class Driver:
         context = self.contexts.pop(name, None)
         if context is None:
             return
-        self.selector.unregister(context.socket)
+        if name in self.paused:
+            self.paused.remove(name)
+        else:
+            self.selector.unregister(context.socket)
         context.socket.close()
         try:
             os.killpg(context.pid, signal.SIGKILL)

@@ -13,7 +13,8 @@ use stockade_api::{
 use stockade_core::Code;
 use tokio::sync::{mpsc, oneshot};
 
-use super::event::{Event, Line};
+use super::event::Line;
+use super::events::{Control, Events, Queue, input_of};
 use super::{Context, Run, new_context};
 
 /// The program.
@@ -22,8 +23,6 @@ const PROGRAM: &str = include_str!("driver.py");
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest line that it may write, in bytes.
 const LINE_BYTES: usize = 64 << 20;
-/// How many events may wait for a slow client; then the code waits.
-const CHANNEL_CAPACITY: usize = 64;
 /// How many contexts a sandbox may have.
 const CONTEXTS: usize = 64;
 
@@ -31,6 +30,7 @@ const CONTEXTS: usize = 64;
 pub(super) struct Driver {
     input: mpsc::Sender<SessionInput>,
     shared: Arc<Shared>,
+    control: Control,
     /// Makes one default context of a language.
     defaults: tokio::sync::Mutex<()>,
 }
@@ -45,7 +45,7 @@ struct Shared {
 struct State {
     contexts: BTreeMap<String, Context>,
     creations: BTreeMap<String, oneshot::Sender<Result<(), String>>>,
-    runs: BTreeMap<String, mpsc::Sender<Event>>,
+    runs: BTreeMap<String, Queue>,
 }
 
 impl Shared {
@@ -79,13 +79,14 @@ impl Driver {
         })??;
         let shared = Arc::new(Shared::default());
         let of_task = Arc::clone(&shared);
+        let control = Control::start(input.clone());
         tokio::spawn(async move {
             receive(&of_task, events, lines).await;
             of_task.has_ended.store(true, Ordering::Release);
             // Those who wait see the end of their channel.
             *of_task.lock() = State::default();
         });
-        Ok(Self { input, shared, defaults: tokio::sync::Mutex::default() })
+        Ok(Self { input, shared, control, defaults: tokio::sync::Mutex::default() })
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -93,10 +94,7 @@ impl Driver {
     }
 
     async fn send(&self, request: &Value) -> Result<(), Problem> {
-        let mut line = request.to_string().into_bytes();
-        line.push(b'\n');
-        let input = SessionInput::Stdin { data: line.into() };
-        let sent = tokio::time::timeout(TIMEOUT, self.input.send(input)).await;
+        let sent = tokio::time::timeout(TIMEOUT, self.input.send(input_of(request))).await;
         match sent {
             Ok(Ok(())) if self.is_alive() => Ok(()),
             _ => Err(ended()),
@@ -156,19 +154,15 @@ impl Driver {
     }
 
     /// Runs code in a context.
-    pub(super) async fn run(
-        &self,
-        context: &Context,
-        run: &Run,
-    ) -> Result<mpsc::Receiver<Event>, Problem> {
+    pub(super) async fn run(&self, context: &Context, run: &Run) -> Result<Events, Problem> {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
-        self.shared.lock().runs.insert(id.clone(), sender);
+        let (queue, events) = Queue::new(&context.id, self.control.clone());
+        self.shared.lock().runs.insert(id.clone(), queue);
         let request = json!({
             "op": "run", "id": context.id, "run": id, "code": run.code, "env": run.variables,
         });
         self.send(&request).await.inspect_err(|_| drop(self.shared.lock().runs.remove(&id)))?;
-        Ok(receiver)
+        Ok(events)
     }
 }
 
@@ -179,8 +173,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// The complete lines; `None` if one is too long.
-    fn push(&mut self, data: &[u8]) -> Option<Vec<Line>> {
+    /// The complete lines, each with its length; `None` if one is too long.
+    fn push(&mut self, data: &[u8]) -> Option<Vec<(Line, usize)>> {
         self.rest.extend(data);
         let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
             return (self.rest.len() <= LINE_BYTES).then(Vec::new);
@@ -189,7 +183,8 @@ impl Lines {
         let complete = std::mem::replace(&mut self.rest, after);
         let lines = complete.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         // What is no line of the driver is of the code, which has no right to write here.
-        Some(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+        let parsed = |line: &[u8]| Some((serde_json::from_slice(line).ok()?, line.len()));
+        Some(lines.filter_map(parsed).collect())
     }
 }
 
@@ -203,7 +198,7 @@ async fn wait_until_ready(
         match events.next().await {
             Some(Ok(SessionEvent::Stdout { data })) => {
                 let found = lines.push(&data.0).ok_or_else(ended)?;
-                if found.iter().any(|line| line.ready) {
+                if found.iter().any(|(line, _)| line.ready) {
                     return Ok(());
                 }
             }
@@ -233,27 +228,28 @@ async fn receive(shared: &Shared, mut events: Items<SessionEvent>, mut lines: Li
             SessionEvent::Stderr { .. } | SessionEvent::Lost { .. } => continue,
         };
         let Some(found) = lines.push(&data.0) else { return };
-        for line in found {
-            pass_on(shared, line).await;
+        for (line, length) in found {
+            pass_on(shared, line, length);
         }
     }
 }
 
-async fn pass_on(shared: &Shared, line: Line) {
+/// Passes on a line. It never waits for a client: the events of other contexts come after it.
+fn pass_on(shared: &Shared, line: Line, length: usize) {
+    let Some(context) = line.context.clone() else { return };
+    let mut state = shared.lock();
     if let Some(run) = &line.run {
-        let is_end = line.is_end();
-        let to = {
-            let mut state = shared.lock();
-            if is_end { state.runs.remove(run) } else { state.runs.get(run).cloned() }
-        };
-        if let (Some(to), Some(event), false) = (to, line.event(), is_end) {
-            // A client that has left receives nothing.
-            let _ = to.send(event).await;
+        let is_own = state.runs.get(run).is_some_and(|queue| queue.is_of(&context));
+        if is_own && line.is_end() {
+            state.runs.remove(run);
+        } else if let (true, Some(event), Some(queue)) =
+            (is_own, line.event(), state.runs.get_mut(run))
+            && !queue.push(event, length)
+        {
+            state.runs.remove(run);
         }
         return;
     }
-    let Some(context) = line.context else { return };
-    let mut state = shared.lock();
     if line.lost {
         state.contexts.remove(&context);
     }
@@ -269,6 +265,7 @@ async fn pass_on(shared: &Shared, line: Line) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Event;
     use super::*;
 
     #[test]
@@ -277,7 +274,27 @@ mod tests {
         assert!(lines.push(b"{\"ready\":").unwrap().is_empty());
         let found = lines.push(b"true}\nnoise\n{\"context\":\"c\",\"lost\":true}\n{").unwrap();
         assert_eq!(found.len(), 2);
-        assert!(found[0].ready && found[1].lost);
+        assert!(found[0].0.ready && found[1].0.lost);
         assert_eq!(lines.rest, b"{");
+    }
+
+    #[tokio::test]
+    async fn an_event_is_about_the_context_that_it_comes_from() {
+        let (input, _requests) = mpsc::channel(4);
+        let shared = Shared::default();
+        let (queue, mut events) = Queue::new("mine", Control::start(input));
+        shared.lock().runs.insert("r".to_owned(), queue);
+        let line = |value: Value| serde_json::from_value::<Line>(value).unwrap();
+        let output = |context: Option<&str>, text: &str| {
+            line(json!({ "context": context, "run": "r", "type": "stdout", "text": text }))
+        };
+        pass_on(&shared, output(Some("other"), "forged"), 10);
+        pass_on(&shared, output(None, "forged"), 10);
+        pass_on(&shared, line(json!({ "context": "other", "run": "r", "type": "end" })), 10);
+        pass_on(&shared, output(Some("mine"), "own"), 10);
+        pass_on(&shared, line(json!({ "context": "mine", "run": "r", "type": "end" })), 10);
+        pass_on(&shared, output(Some("mine"), "after its end"), 10);
+        assert_eq!(events.recv().await, Some(Event::Stdout { text: "own".to_owned() }));
+        assert_eq!(events.recv().await, None);
     }
 }

@@ -2,21 +2,24 @@
 //! `python3`, as a command of the sandbox's user; a context of Python is a fork of it, one of another language is
 //! the interpreter that the sandbox has. The dialects translate requests and events.
 //!
-//! What comes from the driver is untrusted, for the code can do everything that the driver can: it is parsed
-//! strictly, and concerns only this one sandbox.
+//! What comes from the driver is untrusted, for the code runs as the same user: it is parsed strictly, concerns
+//! only this one sandbox, and within it only the context that the driver says it comes from. The code cannot
+//! open the driver's descriptors or memory, and what it writes on the channel of its own context is about its
+//! own runs.
 
 mod driver;
 mod event;
+mod events;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stockade_api::{Caller, Problem, Sandbox, Sandboxes};
 use stockade_core::Code;
-use tokio::sync::mpsc;
 
 use driver::Driver;
 pub(crate) use event::{Event, Forms};
+use events::Events;
 
 /// The languages of contexts.
 pub(crate) const LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
@@ -86,8 +89,7 @@ pub(crate) struct Run {
 /// Code that runs.
 pub(crate) struct Running {
     pub(crate) context: Context,
-    /// The events; the channel closes at the end.
-    pub(crate) events: mpsc::Receiver<Event>,
+    pub(crate) events: Events,
     driver: Arc<Driver>,
 }
 

@@ -17,6 +17,7 @@ use super::App;
 use super::egress::{Policy, network};
 use super::extensions;
 use super::limits::limits;
+use super::pools::{self, POOL_REF, Pool};
 use super::proxy_config;
 use super::request::JsonBody;
 use super::sandboxes::{ENTRYPOINT, RESERVED, SandboxBody};
@@ -128,7 +129,19 @@ impl Request {
     }
 
     /// The name of the image, or the snapshot.
-    fn source(&self) -> Result<Source, Failure> {
+    fn source(&self, pool: Pool) -> Result<Source, Failure> {
+        if let Some(name) = self.extensions.as_ref().and_then(|all| all.get(POOL_REF)) {
+            pool.check(name.as_str().unwrap_or_default())?;
+            let is_of_pool = |image: &Image| image.uri == HOST || image.uri == pools::NAME;
+            return match (&self.image, &self.snapshot_id) {
+                (None, None) => Ok(Source::Host),
+                (Some(image), None) if is_of_pool(image) => Ok(Source::Host),
+                (Some(_), None) => {
+                    Err(invalid("the sandboxes of the pool have the image \"host\""))
+                }
+                (_, Some(_)) => Err(invalid("`snapshotId` and `poolRef` exclude each other")),
+            };
+        }
         match (&self.image, &self.snapshot_id) {
             (Some(_), Some(_)) => Err(invalid("`image` and `snapshotId` exclude each other")),
             (None, None) => Err(invalid("`image` or `snapshotId` is required")),
@@ -169,7 +182,7 @@ pub(super) async fn create(
     JsonBody(request): JsonBody<Request>,
 ) -> Result<(StatusCode, Json<SandboxBody>), Failure> {
     request.refuse_unsupported()?;
-    let source = request.source()?;
+    let source = request.source(app.pool)?;
     let entrypoint = request.entrypoint.clone().unwrap_or_default();
     let sandbox = specification(request, &entrypoint)?;
     let caller = &principal.caller;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use stockade_api::Sandbox;
 
+use super::pools::POOL_REF;
 use super::proxy_config;
 use crate::failure::{Failure, invalid, unsupported};
 use crate::renewal::{self, RENEW, seconds};
@@ -25,6 +26,8 @@ pub(super) fn check(extensions: &BTreeMap<String, Value>) -> Result<(), Failure>
             return Err(invalid(format!("the extension `{name}` must be a text")));
         };
         match name.as_str() {
+            // Whether there is such a pool is decided apart.
+            POOL_REF => {}
             name if name.starts_with(OWN) => {}
             ISOLATION if matches!(value.as_str(), "enable" | "disable") => {}
             RENEW if seconds(value).is_some() => {}
@@ -73,6 +76,7 @@ mod tests {
             (ISOLATION, "enable"),
             (RENEW, "300"),
             (RENEW, "86400"),
+            ("poolRef", "a"),
         ] {
             assert_eq!(checked(name, value), None, "{name}={value}");
         }
@@ -81,7 +85,6 @@ mod tests {
             (RENEW, "299", "INVALID_INPUT"),
             (RENEW, "86401", "INVALID_INPUT"),
             (RENEW, "-1", "INVALID_INPUT"),
-            ("poolRef", "a", "UNSUPPORTED"),
             ("opensandbox.extension", "a", "UNSUPPORTED"),
         ] {
             assert_eq!(checked(name, value).as_deref(), Some(code), "{name}={value}");

@@ -18,6 +18,7 @@ mod extensions;
 mod lifecycle;
 mod limits;
 mod policy;
+mod pools;
 mod proxy;
 mod proxy_config;
 mod request;
@@ -44,6 +45,7 @@ use stockade_core::Code;
 
 pub(crate) use egress::written;
 pub(crate) use execd::isolated::{ISOLATED_IN, end_sessions};
+pub use pools::Pool;
 use proxy::OwnPorts;
 pub(crate) use request::now;
 pub use status::Status;
@@ -69,6 +71,7 @@ struct App {
     ports: Arc<dyn PortAccess>,
     own_ports: OwnPorts,
     watch: Watch,
+    pool: Pool,
 }
 
 /// What the dialect serves.
@@ -78,13 +81,14 @@ pub(crate) struct Backend {
     pub(crate) auth: Arc<HttpAuth>,
     pub(crate) watch: Watch,
     pub(crate) code: Engine,
+    pub(crate) pool: Pool,
 }
 
 /// Every path of the dialect; without anything to serve only for the document.
 pub(crate) fn api(served: Option<Backend>) -> Api {
-    let app = served.map(|Backend { sandboxes, ports, auth, watch, code }| {
+    let app = served.map(|Backend { sandboxes, ports, auth, watch, code, pool }| {
         let own_ports = OwnPorts::new(&sandboxes, &code);
-        App { sandboxes, auth, ports, own_ports, watch }
+        App { sandboxes, auth, ports, own_ports, watch, pool }
     });
     let admission = app.as_ref().map(|app| Admission::new(app.auth.clone(), app.watch.clone()));
     let authenticated = |api: Api<App>| {
@@ -174,6 +178,7 @@ fn lifecycle_routes() -> Api<App> {
         )
         .route("/snapshots/{id}", get(snapshots::get).delete(snapshots::delete))
         .route("/metrics/events", post(sandboxes::record_event))
+        .merge(pools::routes())
         .merge(unavailable::lifecycle())
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)

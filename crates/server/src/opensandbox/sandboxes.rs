@@ -12,6 +12,7 @@ use stockade_api::{
 use stockade_core::Time;
 
 use super::execd::isolated::{ISOLATED_IN, end_sessions};
+use super::pools::POOL_REF;
 use super::request::{Id, JsonBody, Query};
 use super::{App, Status};
 use crate::auth::Principal;
@@ -45,6 +46,17 @@ pub(super) struct SandboxBody {
     metadata: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extensions: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocation: Option<Allocation>,
+}
+
+/// From which pool a sandbox was requested.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Allocation {
+    mode: &'static str,
+    pool_ref: String,
+    state: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,6 +80,9 @@ impl SandboxBody {
         let mut metadata = sandbox.metadata.clone();
         let entrypoint = metadata.get(ENTRYPOINT).and_then(|text| serde_json::from_str(text).ok());
         let extensions = renewal::extensions(&metadata);
+        let pool_ref = extensions.as_ref().and_then(|all| all.get(POOL_REF)).cloned();
+        let allocation =
+            pool_ref.map(|pool_ref| Allocation { mode: "pool", pool_ref, state: "allocated" });
         metadata.retain(|name, _| !name.starts_with(RESERVED));
         Self {
             id: sandbox.id.to_string(),
@@ -82,6 +97,7 @@ impl SandboxBody {
             snapshot_id,
             metadata,
             extensions,
+            allocation,
         }
     }
 }

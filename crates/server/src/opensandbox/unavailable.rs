@@ -10,7 +10,7 @@ use crate::openapi::{Api, Security, any};
 
 /// The unavailable paths of the lifecycle interface.
 pub(super) fn lifecycle() -> Api<App> {
-    paths(Security::Key, &["/pools", "/pools/{name}", "/templates", "/templates/{id}"])
+    paths(Security::Key, &["/templates", "/templates/{id}"])
 }
 
 fn paths<S: Clone + Send + Sync + 'static>(security: Security, paths: &[&str]) -> Api<S> {

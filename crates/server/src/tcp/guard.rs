@@ -104,6 +104,12 @@ fn check(
     if needs_no_origin(method, uri, headers) {
         return Ok(());
     }
+    for name in [header::ORIGIN.as_str(), "sec-fetch-site"] {
+        if headers.get_all(name).iter().nth(1).is_some() {
+            // Two servers would read different ones.
+            return Err(forbidden(format!("the request has several headers `{name}`")));
+        }
+    }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         let same = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
@@ -216,6 +222,12 @@ mod tests {
         let local = ("host", "localhost:8080");
         assert!(allowed(&[local, ("origin", "http://localhost:8080")]));
         assert!(allowed(&[local, ("sec-fetch-site", "same-origin")]));
+        let own = ("origin", "http://localhost:8080");
+        for pair in [own, ("origin", "http://evil.example")] {
+            assert!(!allowed(&[local, own, pair]) && !allowed(&[local, pair, own]), "{pair:?}");
+        }
+        let same = ("sec-fetch-site", "same-origin");
+        assert!(!allowed(&[local, same, ("sec-fetch-site", "cross-site")]));
         assert!(allowed(&[local, ("sec-fetch-site", "none")]));
         for refused in [
             ("origin", "null"),

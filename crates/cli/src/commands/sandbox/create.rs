@@ -189,7 +189,7 @@ pub(super) async fn run_in(remote: &Remote, id: &SandboxId, script: &str) -> Res
 /// What `create` needs in addition to its request.
 pub(super) struct Prepared {
     pub(super) request: CreateSandbox,
-    profile: Option<Profile>,
+    pub(super) profile: Option<Profile>,
     pub(super) values: Vec<Credential>,
     /// The script that runs after the creation.
     pub(super) script: Option<String>,
@@ -251,7 +251,7 @@ pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
 
 /// Does what a sandbox needs on this machine; for one on another machine, refuses what names something
 /// of this one.
-fn prepare_here(request: &CreateSandbox) -> Result<(), Problem> {
+pub(super) fn prepare_here(request: &CreateSandbox) -> Result<(), Problem> {
     let Some(server) = chosen() else { return base::prepare(request) };
     let url = &server.url;
     let is_path = request.image.as_deref().is_some_and(|image| image.starts_with('/'));

@@ -6,6 +6,7 @@ pub(super) mod collect;
 mod command_name;
 pub(super) mod copy;
 pub(crate) mod create;
+pub(super) mod elsewhere;
 pub(super) mod events;
 pub(super) mod exec;
 pub(super) mod forward;

@@ -27,9 +27,9 @@ use crate::remote;
 use crate::request;
 
 /// How long the sandbox of a run without a time limit lives if this process dies.
-const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(super) const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How much longer than its command it lives.
-const GRACE: Duration = Duration::from_secs(60 * 60);
+pub(super) const GRACE: Duration = Duration::from_secs(60 * 60);
 
 /// The runtime of a run, if the service has to hold its sandbox.
 pub(crate) fn runtime(arguments: &Run) -> Option<&str> {

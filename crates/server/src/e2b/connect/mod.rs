@@ -6,9 +6,11 @@
 
 mod envelope;
 mod stream;
+mod terms;
 mod unary;
 
 pub(super) use envelope::{Envelope, Envelopes};
 use envelope::{data, end};
-pub(super) use stream::{StreamBody, StreamError, Terms, respond, whole_stream};
+pub(super) use stream::{StreamBody, StreamError, respond, whole_stream};
+pub(super) use terms::Terms;
 pub(super) use unary::{Unary, bytes_or_none};

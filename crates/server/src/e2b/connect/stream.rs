@@ -1,16 +1,15 @@
 //! Streams of messages from the server: their first message is always that the call has started, silent
 //! ones show that they are alive, and each has an end.
 
-use std::time::Duration;
-
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::terms::Terms;
 use super::unary::check_type;
 use super::{Envelope, Envelopes, data, end};
 use crate::e2b::failure::{RpcCode, RpcError};
@@ -20,8 +19,6 @@ use crate::inside::Channel;
 pub(in crate::e2b) const CONTENT_TYPE: &str = "application/connect+json";
 /// How many messages may wait for a slow client.
 const CHANNEL_CAPACITY: usize = 16;
-/// How often a silent stream shows that it is alive, unless the client says something else.
-const KEEPALIVE: Duration = Duration::from_secs(90);
 
 /// The one message of a call whose answer is a stream.
 pub(in crate::e2b) struct StreamBody<T>(pub(in crate::e2b) T);
@@ -77,28 +74,6 @@ pub(in crate::e2b) fn whole_stream(message: &Value) -> Response {
     stream(Body::from(parts))
 }
 
-/// What a client wants of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::e2b) struct Terms {
-    /// How long the call may take.
-    pub(in crate::e2b) timeout: Option<Duration>,
-    /// How long it may be silent.
-    pub(in crate::e2b) keepalive: Duration,
-}
-
-impl Terms {
-    pub(in crate::e2b) fn of(headers: &HeaderMap) -> Self {
-        let number = |name: &str| {
-            let text = headers.get(name).and_then(|value| value.to_str().ok())?;
-            text.trim().parse::<u64>().ok().filter(|number| *number > 0)
-        };
-        Self {
-            timeout: number("connect-timeout-ms").map(Duration::from_millis),
-            keepalive: number("keepalive-ping-interval").map_or(KEEPALIVE, Duration::from_secs),
-        }
-    }
-}
-
 /// The message of a silent stream.
 pub(in crate::e2b) type Keepalive = fn() -> Value;
 
@@ -144,6 +119,7 @@ pub(in crate::e2b) fn respond(
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderMap;
     use http_body_util::BodyExt as _;
     use serde_json::json;
 
@@ -165,7 +141,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(4);
         sender.send(Ok(json!({ "n": 1 }))).await.unwrap();
         drop(sender);
-        let terms = Terms { timeout: None, keepalive: KEEPALIVE };
+        let terms = Terms::of(&HeaderMap::new()).unwrap();
         let found = messages(respond(terms, receiver, || json!({}))).await;
         assert_eq!(found, [(0, json!({ "n": 1 })), (2, json!({}))]);
     }
@@ -176,7 +152,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("connect-timeout-ms", "2500".parse().unwrap());
         headers.insert("keepalive-ping-interval", "1".parse().unwrap());
-        let response = respond(Terms::of(&headers), receiver, || json!({ "keepalive": {} }));
+        let response =
+            respond(Terms::of(&headers).unwrap(), receiver, || json!({ "keepalive": {} }));
         let found = messages(response).await;
         assert_eq!(found[..2], [(0, json!({ "keepalive": {} })), (0, json!({ "keepalive": {} }))]);
         assert_eq!(found[2].1["error"]["code"], "deadline_exceeded");

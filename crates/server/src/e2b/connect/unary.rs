@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Deserializer};
 use serde_json::json;
 
+use super::terms::Terms;
 use crate::e2b::failure::{RpcCode, RpcError};
 
 /// The message of a call.
@@ -22,6 +23,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Unary<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         check_type(request.headers(), "application/json").map_err(|refusal| *refusal)?;
+        Terms::of(request.headers()).map_err(|error| error.into_response())?;
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| {
             RpcError::new(RpcCode::ResourceExhausted, error.to_string()).into_response()

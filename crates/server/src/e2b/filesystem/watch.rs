@@ -187,6 +187,7 @@ pub(super) async fn stream(
     headers: HeaderMap,
     StreamBody(watch): StreamBody<Watch>,
 ) -> Result<Response, StreamError> {
+    let terms = Terms::of(&headers)?;
     let mut watched = Watched::open(&app, &target, &user, watch).await?;
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     // The first message is always this one.
@@ -212,7 +213,7 @@ pub(super) async fn stream(
             }
         }
     });
-    Ok(respond(Terms::of(&headers), receiver, || json!({ "keepalive": {} })))
+    Ok(respond(terms, receiver, || json!({ "keepalive": {} })))
 }
 
 /// `CreateWatcher`.

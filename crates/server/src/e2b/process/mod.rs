@@ -53,12 +53,13 @@ async fn connect(
     headers: HeaderMap,
     StreamBody(Select { process }): StreamBody<Select>,
 ) -> Result<Response, StreamError> {
+    let terms = Terms::of(&headers)?;
     let process = find(&app, &target, &process)?;
     let (sender, receiver) = mpsc::channel(table::CLIENT_CAPACITY);
     // The first message is always this one.
     let _ = sender.send(Ok(started(process.pid))).await;
     process.join(sender);
-    Ok(respond(Terms::of(&headers), receiver, keepalive))
+    Ok(respond(terms, receiver, keepalive))
 }
 
 /// `List`: the processes that run.

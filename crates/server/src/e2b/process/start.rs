@@ -28,7 +28,7 @@ pub(super) async fn start(
     headers: HeaderMap,
     StreamBody(request): StreamBody<Start>,
 ) -> Result<Response, StreamError> {
-    let terms = Terms::of(&headers);
+    let terms = Terms::of(&headers)?;
     let Start { process: config, pty, tag, stdin } = request;
     if config.cmd.is_empty() {
         return Err(RpcError::new(RpcCode::InvalidArgument, "`cmd` is empty").into());
