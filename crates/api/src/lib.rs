@@ -100,7 +100,7 @@ pub use vault::{
 };
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
-    Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,
+    Decide, FindRun, Follow, Fork, ForkOrigin, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,
     RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
 };
 

@@ -82,6 +82,7 @@ const ANSWERS: [&str; 10] = [
     "create_secret",
     "import_secret",
     "workflows.up",
+    "workflows.fork",
     "workflows.resume_run",
 ];
 

@@ -78,6 +78,7 @@ impl Execution {
             } else {
                 self.set_status(RunStatus::Running);
             }
+            self.keep_files().await;
             self.commit().await?;
             self.discard_replaced_bundles().await;
             self.rest_if_waiting_long().await;
@@ -219,6 +220,7 @@ impl Execution {
             self.commit().await?;
             self.discard_replaced_bundles().await;
         }
+        self.keep_last_files().await;
         self.end_agent_workspaces().await;
         self.end_run_sandboxes().await;
         self.take_lines();

@@ -60,6 +60,7 @@ mod outcome;
 mod plan;
 mod planning;
 mod port_node;
+mod project_files;
 mod provider_children;
 mod run_sandboxes;
 mod sandbox_waits;
@@ -70,4 +71,4 @@ mod task_start;
 mod task_table;
 
 pub(super) use outcome::End;
-pub(super) use state::Execution;
+pub(super) use state::{Execution, journal_row};
