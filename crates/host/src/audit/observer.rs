@@ -72,7 +72,7 @@ const FREEING: [&str; 7] = [
     "remove_workspace",
 ];
 /// The operations whose answers name what they have made.
-const ANSWERS: [&str; 10] = [
+const ANSWERS: [&str; 11] = [
     "create",
     "restore",
     "snapshot",

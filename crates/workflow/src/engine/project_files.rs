@@ -24,7 +24,11 @@ pub(super) fn keep(data: &Path, project: &Path, run: &str, event: i64, steps: &[
         kept.record(run, &Record { event, steps, tree, reason })
     });
     if let Err(error) = recorded {
-        tracing::warn!(error = with_sources(&error), run, "the files of the project were not recorded");
+        tracing::warn!(
+            error = with_sources(&error),
+            run,
+            "the files of the project were not recorded"
+        );
     }
 }
 
@@ -71,10 +75,8 @@ pub(super) fn restore(
     directory: &Path,
 ) -> Result<PathBuf, Problem> {
     let failed = |error: Error| {
-        let message = format!(
-            "the files of the project cannot be copied to {}",
-            directory.display()
-        );
+        let message =
+            format!("the files of the project cannot be copied to {}", directory.display());
         Problem::new(Code::Io, message)
             .because(with_sources(&error))
             .remedied_by("name a new or empty directory with --directory")

@@ -23,6 +23,12 @@ impl RunSecrets {
         }
     }
 
+    /// Gives a run the values of another one.
+    pub(super) fn copy(&self, from: &str, to: &str) {
+        let values = lock(&self.0).get(from).cloned().unwrap_or_default();
+        self.add(to, values);
+    }
+
     /// Removes the values of a run that has ended.
     pub(super) fn remove(&self, run: &str) {
         lock(&self.0).remove(run);

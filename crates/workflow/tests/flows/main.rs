@@ -7,6 +7,7 @@ mod cache;
 mod child;
 mod elements;
 mod files;
+mod forks;
 mod invalid_files;
 mod old_database;
 mod providers;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use stockade_api::{Fork, RunById};
 use stockade_api::variables::{MAX_OUTPUT_BYTES, SECRETS, TOOL_TIMEOUT_MS};
+use stockade_api::{Fork, RunById};
 use stockade_core::{Code, Problem};
 
 use super::{environment, find, follow, secret_values, value};
@@ -33,8 +33,9 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
 fn fork(arguments: &Up, from: &str) -> Result<u8, Failure> {
     let Some((name, step)) = from.split_once(':') else {
         let message = format!("{from:?} names no step");
-        let problem = Problem::new(Code::InvalidInput, message)
-            .remedied_by("stockade up --from RUN:STEP, where `stockade inspect RUN` lists the steps");
+        let problem = Problem::new(Code::InvalidInput, message).remedied_by(
+            "stockade up --from RUN:STEP, where `stockade inspect RUN` lists the steps",
+        );
         return Err(problem.into());
     };
     let (task, iteration) = match step.rsplit_once('#') {

@@ -154,6 +154,23 @@ export const described = (given) => {
   return given.command === undefined && given.adapter === undefined ? undefined : { ...given };
 };
 
+// The arguments with which a program gets only the tools that a task allows.
+const ALLOWED = {
+  claude: (tools) => (tools.length === 0 ? ["--tools", ""] : list("--allowedTools")(tools)),
+  gemini: each("--allowed-tools"),
+  pi: (tools) => (tools.length === 0 ? ["--no-tools"] : list("--tools")(tools)),
+};
+
+// An agent that is a command, with only these tools.
+export const withTools = (command, tools) => {
+  if (tools === undefined) return command;
+  const allowed = ALLOWED[command?.adapter];
+  if (allowed === undefined) throw invalid("`allowTools` is for ClaudeCodeAgent, GeminiAgent and PiAgent");
+  if (!Array.isArray(tools)) throw invalid("`allowTools` is a list of names of tools");
+  if (tools.length === 0 && command.adapter === "gemini") throw invalid("`allowTools` cannot be empty for GeminiAgent: it has no option for that");
+  return { ...command, args: [...(command.args ?? []), ...allowed(tools)] };
+};
+
 const callOf = (given) => {
   if (typeof given === "function") return given;
   return typeof given?.generate === "function" ? (request) => given.generate(request) : undefined;

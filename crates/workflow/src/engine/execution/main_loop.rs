@@ -61,8 +61,13 @@ impl Execution {
                 continue;
             }
             let step = self.plan_next(attempts.is_empty());
-            if let Step::End(end) = step {
-                return self.end(end).await;
+            match step {
+                Step::End(end) => return self.end(end).await,
+                Step::Continue(state) => {
+                    let end = self.continue_as_new(state).await?;
+                    return self.end(end).await;
+                }
+                Step::Repeat | Step::Wait => {}
             }
             if self.look_up_outputs().await? {
                 continue;

@@ -54,6 +54,7 @@ mod answers;
 mod cache_lookup;
 mod child_count;
 mod child_workflow;
+mod continuation;
 mod ledger;
 mod main_loop;
 mod outcome;

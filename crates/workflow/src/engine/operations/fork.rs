@@ -30,19 +30,29 @@ use crate::store::{events, loops, run_state, tasks};
 /// How many letters of a run's id are in the name of its directory.
 const SHORT_ID: usize = 8;
 
+/// What the events of a run say about one of its steps.
+struct History {
+    /// The number of its first event.
+    started: i64,
+    /// The agents that have changed files.
+    changed: Vec<Key>,
+}
+
 /// The rows of tasks, by their keys.
 type Rows = HashMap<Key, TaskRow>;
 
 impl Workflows {
     pub(super) async fn fork_run(&self, caller: &Caller, request: Fork) -> Result<Run> {
         if caller.remote {
-            let message = "a request over the network cannot make a directory of the server's machine";
+            let message =
+                "a request over the network cannot make a directory of the server's machine";
             return Err(Problem::new(Code::Forbidden, message)
                 .remedied_by("on the server's machine: stockade up --from RUN:STEP"));
         }
         let row = self.find_own(caller, &request.source).await?;
         if row.run.parent_id.is_some() {
-            let message = format!("{} is a child run: fork the run that has started it", row.run.id);
+            let message =
+                format!("{} is a child run: fork the run that has started it", row.run.id);
             return Err(Problem::new(Code::InvalidInput, message));
         }
         run_secrets::check_named(&row.run.id, &row.environment, request.secrets.keys())?;
@@ -52,7 +62,8 @@ impl Workflows {
         };
         let state = run_state::load(self.state.store(), &row.run.id).await.map_err(from_store)?;
         let step = find_step(&state.tasks, &row, &request)?;
-        let done = ended_before(&state.tasks, &step)?;
+        let history = self.history(&row, &step).await?;
+        let done = ended_before(&state.tasks, &step, &history)?;
         let options = &self.state.options;
         let stored = program::stored(self.state.store(), &row.run.program).await;
         let stored = stored.map_err(from_store)?.ok_or_else(|| {
@@ -68,8 +79,8 @@ impl Workflows {
         let rendering = user_code.render(&id).await.map_err(refused)?;
         let loops = loop_states(&rendering.graph, &state.loops, &state.tasks, (&done, &step));
         check_executable(&rendering.graph, options)?;
-        let started = self.first_event(&row, &step).await?;
-        let directory = self.forked_files(&row, (&step, started), &id, request.directory).await?;
+        let at = (&step, history.started);
+        let directory = self.forked_files(&row, at, &id, request.directory).await?;
         let origin = ForkOrigin {
             run: row.run.id.clone(),
             task: step.node.clone(),
@@ -102,21 +113,23 @@ impl Workflows {
         Ok(origin.and_then(|origin| ForkOrigin::deserialize(origin).ok()))
     }
 
-    /// The number of the first event of a step.
-    async fn first_event(&self, row: &RunRow, step: &Key) -> Result<i64> {
+    /// What the events of a run say about a step.
+    async fn history(&self, row: &RunRow, step: &Key) -> Result<History> {
+        let mut history = History { started: i64::MAX, changed: Vec::new() };
         let mut from = 0;
         loop {
             let page = events::list(self.state.store(), &row.run.id, from, super::MAX_EVENTS).await;
             let page = page.map_err(from_store)?;
-            let is_first = |event: &Value| {
-                event["nodeId"] == step.node.as_str() && event["iteration"] == step.iteration
-            };
-            if let Some((seq, _)) = page.iter().find(|(_, event)| is_first(event)) {
-                return Ok(*seq);
-            }
-            match page.last() {
-                Some((seq, _)) => from = seq + 1,
-                None => return Ok(i64::MAX),
+            let Some((last, _)) = page.last() else { return Ok(history) };
+            from = last + 1;
+            for (seq, event) in page {
+                let Some(key) = key_of(&event) else { continue };
+                if key == *step {
+                    history.started = history.started.min(seq);
+                }
+                if event["type"] == "NodeBundle" {
+                    history.changed.push(key);
+                }
             }
         }
     }
@@ -192,13 +205,19 @@ fn find_step(rows: &Rows, row: &RunRow, request: &Fork) -> Result<Key> {
     }
 }
 
+/// The step that an event is about.
+fn key_of(event: &Value) -> Option<Key> {
+    let iteration = event["iteration"].as_u64().and_then(|number| u32::try_from(number).ok())?;
+    Some(Key { node: event["nodeId"].as_str()?.to_owned(), iteration })
+}
+
 /// A step as a user names it.
 fn shown(key: &Key) -> String {
     format!("{}#{}", key.node, key.iteration)
 }
 
 /// The tasks that had ended when a step started, without what belongs to the other run alone.
-fn ended_before(rows: &Rows, step: &Key) -> Result<Vec<(Key, TaskRow)>> {
+fn ended_before(rows: &Rows, step: &Key, history: &History) -> Result<Vec<(Key, TaskRow)>> {
     let Some(first) = rows.get(step) else { return Ok(Vec::new()) };
     let is_over = |row: &TaskRow| {
         row.position < first.position
@@ -207,11 +226,14 @@ fn ended_before(rows: &Rows, step: &Key) -> Result<Vec<(Key, TaskRow)>> {
     };
     let mut done: Vec<(Key, TaskRow)> = Vec::new();
     for (key, row) in rows.iter().filter(|(_, row)| is_over(row)) {
-        // The changes of agents come to the project at the end of their run, not before.
-        if let (Some(bundle), "agent") = (&row.bundle, row.kind.as_str()) {
-            let message = format!("the changes of agent \"{}\" were no part of the project when \"{}\" started", key.node, step.node);
+        // The changes of agents come to the project after their run, not before.
+        if history.changed.contains(key) {
+            let message = format!(
+                "the changes of the agent of \"{}\" were no part of the project when \"{}\" started",
+                key.node, step.node
+            );
             return Err(Problem::new(Code::Unsupported, message)
-                .because(format!("they are in the bundle {bundle}, which is decided at the end of the run"))
+                .because("the changes of all agents are one bundle, which is decided after the run")
                 .remedied_by(format!("fork from \"{}\" or an earlier step", key.node)));
         }
         let row = TaskRow { bundle: None, wake_at: None, ..row.clone() };
@@ -265,15 +287,21 @@ fn loop_states(
     }
     let is_done = |key: &Key| done.iter().any(|(known, _)| known == key);
     for (name, state) in &mut found {
-        let ended = last.get(name).is_some_and(|last| last.has_ended && last.iteration == state.iteration);
-        let is_open = |key: &&Key| !is_done(key) && states(key).iter().any(|(known, _)| known == name);
+        let ended =
+            last.get(name).is_some_and(|last| last.has_ended && last.iteration == state.iteration);
+        let is_open =
+            |key: &&Key| !is_done(key) && states(key).iter().any(|(known, _)| known == name);
         state.has_ended = ended && !rows.keys().any(|key| is_open(&key));
     }
     found
 }
 
 /// The loops that enclose each task, the outermost first.
-fn collect<'a>(node: &'a Node, loops: &mut Vec<&'a str>, found: &mut HashMap<&'a str, Vec<&'a str>>) {
+fn collect<'a>(
+    node: &'a Node,
+    loops: &mut Vec<&'a str>,
+    found: &mut HashMap<&'a str, Vec<&'a str>>,
+) {
     match node {
         Node::Task(task) => drop(found.insert(task.id.as_str(), loops.clone())),
         Node::Group(group) => group.children.iter().for_each(|node| collect(node, loops, found)),

@@ -12,9 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 use stockade_api::{
-    Ack, Caller, Decide, FindRun, Follow, Fork, Inspection, LATEST, ListRuns, ListSandboxes, Measure,
-    Measurements, Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SecretValue, SendSignal,
-    SetSecrets, TaskInfo, Up,
+    Ack, Caller, Decide, FindRun, Follow, Fork, Inspection, LATEST, ListRuns, ListSandboxes,
+    Measure, Measurements, Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SecretValue,
+    SendSignal, SetSecrets, TaskInfo, Up,
 };
 use stockade_core::{Code, Problem};
 use stockade_durable::{Statement, WorkflowId};
