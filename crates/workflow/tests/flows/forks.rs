@@ -40,7 +40,7 @@ impl World {
 #[tokio::test]
 async fn a_fork_starts_at_its_step_with_the_files_of_then() {
     let data = tempfile::tempdir().unwrap();
-    let fake = FakeSandboxes::new(|_, _| (0, "{\"n\": 1}".to_owned()));
+    let fake = FakeSandboxes::with_changes(|_, _| (0, "{\"n\": 1}".to_owned()), false);
     let world = World::with_options(|options| {
         options.sandboxes = Some(Arc::new(Remote(FakeTransport(fake))));
         options.data = Some(data.path().to_owned());
@@ -110,6 +110,30 @@ async fn a_fork_starts_at_its_step_with_the_files_of_then() {
     assert!(unknown.cause.unwrap().contains("first#0"));
 }
 
+/// The changes of agents are decided after their run, so they are no part of the project before.
+#[tokio::test]
+async fn a_fork_has_no_changes_that_were_not_decided() {
+    let data = tempfile::tempdir().unwrap();
+    let fake = FakeSandboxes::new(|_, _| (0, "{\"n\": 1}".to_owned()));
+    let world = World::with_options(|options| {
+        options.sandboxes = Some(Arc::new(Remote(FakeTransport(fake))));
+        options.data = Some(data.path().to_owned());
+    })
+    .await;
+    let source = flow(
+        "<Task id=\"first\" output={outputs.b} agent={agent}>Say it</Task>\
+         <Task id=\"second\" output={outputs.output} agent={agent}>Say it again</Task>",
+    );
+    let file = world.write("project/flow.tsx", &source);
+    let run = world.up(&file, json!({})).await.unwrap();
+    assert_eq!(world.ended(&run.id).await.status, RunStatus::Finished);
+    let refused = world.fork(&run, "second", None).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
+    assert!(refused.remediation.unwrap().contains("\"first\""));
+    let fork = world.fork(&run, "first", None).await.unwrap();
+    assert_eq!(world.ended(&fork.id).await.status, RunStatus::Finished);
+}
+
 #[tokio::test]
 async fn a_fork_continues_loops_where_they_were() {
     let world = World::new().await;
@@ -117,7 +141,7 @@ async fn a_fork_continues_loops_where_they_were() {
         <Loop id=\"done\" until={ctx.iterationCount(outputs.a, \"d\") >= 2} maxIterations={9}><Task id=\"d\" output={outputs.a}>{() => ({ n: 1 })}</Task></Loop>\
         <Loop id=\"outer\" until={ctx.iterationCount(outputs.a, \"o\") >= 2} maxIterations={3}><Sequence>\
           <Loop id=\"inner\" until={ctx.iterationCount(outputs.b, \"i\") >= 2} maxIterations={6}>\
-            <Task id=\"i\" output={outputs.b}>{() => ({ n: ctx.iterations.outer * 10 + ctx.iterations.inner, done: ctx.iterations.done })}</Task></Loop>\
+            <Task id=\"i\" output={outputs.b}>{() => ({ n: (ctx.iterations.outer ?? 0) * 10 + (ctx.iterations.inner ?? 0), done: ctx.iterations.done })}</Task></Loop>\
           <Task id=\"o\" output={outputs.a}>{() => ({ n: 2 })}</Task></Sequence></Loop>\
         <Task id=\"end\" output={outputs.output}>{() => ({ list: ctx.outputs(outputs.b).map((row) => row.n), done: ctx.latest(outputs.b, \"i\").done })}</Task></Sequence>";
     let run = world.run(&flow(body), json!({})).await;

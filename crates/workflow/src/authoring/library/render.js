@@ -40,6 +40,18 @@ const named = (source, message) => {
   return new SmithersError("INVALID_INPUT", place === undefined ? message : `${place.file}:${place.line}:${place.column} — ${message}`);
 };
 
+const PLACED = /^\S+:\d+:\d+ — /;
+
+// What a component renders. What it refuses is told with the place of its element.
+const made = (component, props, source) => {
+  try {
+    return component(props);
+  } catch (error) {
+    const isRefusal = error instanceof SmithersError && error.code === "INVALID_INPUT" && !PLACED.test(error.message);
+    throw isRefusal ? named(source, error.message) : error;
+  }
+};
+
 // A description of a value that is not an element, for messages.
 const kindOfValue = (value) => {
   if (typeof value === "function") return "a function";
@@ -228,7 +240,7 @@ export class Rendering {
   // Expands a fragment or a component.
   #other({ type, props }, found, before, source) {
     if (type === Fragment) this.#walk(props.children, found, before, source);
-    else if (typeof type === "function") this.#walk(here.at(this.#path, () => type(props)), found, before, source);
+    else if (typeof type === "function") this.#walk(here.at(this.#path, () => made(type, props, source)), found, before, source);
     else throw named(source, `${String(type)} is not an element: is it imported?`);
   }
 
@@ -302,6 +314,7 @@ export class Rendering {
       values.provider = { $: "provider", id: idOf(provider) };
     }
     const agents = agentsOf(props).map((one, at) => this.#agent(head, one, at));
+    if (allowTools !== undefined && agents.length === 0) throw new SmithersError("INVALID_INPUT", "<Task> has `allowTools`, but no `agent`");
     if (agents.length > 0) values.agent = agents[0];
     else if ("agent" in props && typeof children !== "function") values.agent = { $: "nothing" };
     if (agents.length > 1) values.fallbacks = agents.slice(1);

@@ -183,11 +183,7 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
 }
 
 fn repeated(props: &mut Props<'_>) -> Loop {
-    if props.take("continueAsNewEvery").is_some() {
-        props.fault(
-            "`continueAsNewEvery` is not supported: a <ContinueAsNew> after the loop does it",
-        );
-    }
+    props.refuse("continueAsNewEvery", "a <ContinueAsNew> after the loop does it");
     let id = props.required_text("id");
     props.text("label");
     let until = props.flag("until").unwrap_or_default();

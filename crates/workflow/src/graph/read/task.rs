@@ -139,9 +139,7 @@ fn refuse_unsupported(props: &mut Props<'_>) {
         ("fork", "an agent gets what it needs in its prompt"),
         ("bind", "pass values with needs or deps"),
     ] {
-        if props.take(name).is_some() {
-            props.fault(format!("`{name}` is not supported: {why}"));
-        }
+        props.refuse(name, why);
     }
 }
 
