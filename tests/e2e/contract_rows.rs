@@ -17,7 +17,11 @@ use Expected::{Error, Output, Skipped};
 /// The row, its attributes and what it gives. `c` gives its input and its environment.
 const ROWS: &[(&str, &str, Expected)] = &[
     ("command", "command=\"echo '{}'\"", Output("{}")),
-    ("command-in-prose", "command=\"echo starting; echo '{\\\"ok\\\": 1}'\"", Output("{\"ok\":1}")),
+    (
+        "command-in-prose",
+        "command={\"echo starting; echo '{\\\"ok\\\": 1}'\"}",
+        Output("{\"ok\":1}"),
+    ),
     ("command-without-json", "command=\"echo no\" retries={0}", Error("INVALID_OUTPUT")),
     ("command-that-fails", "command=\"exit 3\" retries={0}", Error("SANDBOX_EXECUTION_FAILED")),
     ("workflow", "workflow={c}", Output("{\"input\":{},\"x\":null,\"y\":null,\"proxy\":null}")),

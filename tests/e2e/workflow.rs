@@ -138,7 +138,7 @@ fn a_run_is_forked_from_a_step(world: &World) {
     let shown = call(world, &["inspect", "new"]);
     assert!(shown.stdout.contains("from      old:s#0"), "{shown}");
     let again = call(world, &["up", "--from", "old:s", "--directory", to]);
-    again.ends_with(1);
+    again.ends_with(4);
     assert!(again.stderr.contains("the directory is not empty"), "{again}");
     call(world, &["up", "--from", "old"]).ends_with(4);
 }
@@ -387,6 +387,7 @@ const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
     ("branch", "{\"size\": 200}", &[], "{\"way\": \"long\"}"),
     ("cache", "{\"below\": 30}", &[], "{\"primes\": 10}"),
     ("command", "{}", &[], "{\"words\": 3, \"where\": \"/workspace\"}"),
+    ("continue-as-new", "{}", &[], "{\"page\": 3}"),
     ("hello", "{}", &[], "{\"text\": \"Hello, world!\", \"letters\": 13}"),
     ("loop", "{}", &[], "{\"rounds\": 3}"),
     ("needs", "{}", &[], "{\"n\": 42}"),

@@ -228,6 +228,7 @@ pub struct Run {
 
 /// A run with its tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Inspection {
     /// The run.
     pub run: Run,

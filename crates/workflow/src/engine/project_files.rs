@@ -77,7 +77,11 @@ pub(super) fn restore(
     let failed = |error: Error| {
         let message =
             format!("the files of the project cannot be copied to {}", directory.display());
-        Problem::new(Code::Io, message)
+        let code = match error {
+            Error::NotEmpty => Code::InvalidInput,
+            _ => Code::Io,
+        };
+        Problem::new(code, message)
             .because(with_sources(&error))
             .remedied_by("name a new or empty directory with --directory")
     };

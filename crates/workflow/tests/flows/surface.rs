@@ -316,11 +316,16 @@ async fn what_is_not_there_is_refused_by_its_name() {
             "<Task id=\"t\" output=\"a\" agent={new all.KimiAgent({ thinkin: true })}>hi</Task>",
             "did you mean `thinking`",
         ),
+        (
+            "<Task id=\"t\" output=\"a\" agent={new all.PiAgent({ print: true, tools: [\"read\"], mode: \"tty\" })}>hi</Task>",
+            "`mode` must be one of text, json, rpc",
+        ),
+        ("<all.Monitor />", "<Monitor> is not supported"),
     ] {
         let message = fails("", body).await;
         assert!(message.contains(why), "{body}: {message}");
         // The options of an agent are read before there is an element.
-        assert!(message.contains("flow.tsx:") || body.contains("Kimi"), "{message}");
+        assert!(message.contains("flow.tsx:") || body.contains("new all."), "{message}");
     }
     let message = fails("import x from \"smithers-orchestrator/daytona\"; x();", "").await;
     assert!(message.contains("flow.tsx:") && message.contains("an engine on Node.js"), "{message}");

@@ -471,6 +471,7 @@ const missing = (name, why) =>
 
 export const Aspects = missing("Aspects", "tokens and costs of agents are not known to Stockade; use timeoutMs for limits of time");
 export const Memory = missing("Memory", "there is no memory that outlives a run; use outputs, or files of the project");
+export const Monitor = missing("Monitor", "`stockade up`, `stockade inspect` and `stockade metrics` show a run");
 export const Trellis = missing("Trellis", "use <Parallel> and <Sequence>");
 export const DelegationChain = missing("DelegationChain", "use <EscalationChain> or <Sequence>");
 export const SuperSmithers = missing("SuperSmithers", "a workflow cannot change its own file while it runs");

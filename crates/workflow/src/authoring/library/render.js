@@ -293,7 +293,9 @@ export class Rendering {
 
   #describe(kind, head) {
     const { props } = head.element;
-    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, allowTools, ...rest } = props;
+    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, allowTools, depsOptional, ...rest } = props;
+    // Its values are schemas, and the host refuses it by its name.
+    if (depsOptional !== undefined) rest.depsOptional = true;
     const values = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
     if ("output" in props) values.output = output(table, this.#known);
     if (schema !== undefined) values.schema = output(schema, this.#known);
