@@ -32,6 +32,55 @@ fn the_loopback_of_the_host_has_a_name(world: &World) {
     assert_eq!(server.connections(), 2);
 }
 
+/// A proxy on the loopback that a `<Sandbox>` names is reached after the user has allowed it once: that
+/// port, and no other.
+fn a_workflow_asks_for_the_loopback_proxy_that_it_names(world: &World) {
+    let server = Server::start("127.0.0.1:0", "greetings").unwrap();
+    let other = Server::start("127.0.0.1:0", "other").unwrap();
+    let (port, closed) = (server.address.port(), other.address.port());
+    let fetch = format!(
+        "found=$(./probe fetch direct host.stockade.internal:{port} host.stockade.internal:{closed} 127.0.0.1:{port} 2>&1 | tr -cd a-z); \
+         printf '{{\"proxy\": \"%s\", \"found\": \"%s\"}}' \"$HTTPS_PROXY\" \"$found\""
+    );
+    let sandbox = |id: &str| {
+        format!(
+            "<Sandbox id=\"{id}\" retries={{0}} allowNetwork egress={{{{ httpsProxy: \"http://127.0.0.1:{port}\" }}}} output={{outputs.output}} command={{ctx.input.command}} />"
+        )
+    };
+    let source = format!(
+        "import {{ Sandbox, createSmithers }} from \"smithers-orchestrator\";\n\
+         const {{ Workflow, smithers, outputs }} = createSmithers({{ output: {{ type: \"object\" }} }});\n\
+         export default smithers((ctx) => <Workflow name=\"w\">{}{}</Workflow>);\n",
+        sandbox("one"),
+        sandbox("two")
+    );
+    let file = world.write("proxy.tsx", source).to_str().unwrap().to_owned();
+    let input = serde_json::json!({ "command": fetch }).to_string();
+    let call = |words: &[&str]| world.stockade(words).finish();
+    let graph = call(&["graph", &file, "--input", &input]);
+    assert!(
+        graph.stdout.contains(&format!("uses the proxy 127.0.0.1:{port} of this machine")),
+        "{graph}"
+    );
+    let up = ["up", &file, "--input", &input, "--run-id"];
+    let first = call(&[&up[..], &["denied"]].concat());
+    first.ends_with(3);
+    assert!(first.stderr.contains(&format!("127.0.0.1:{port} of this machine")), "{first}");
+    call(&["deny", "denied", "one"]).succeeds();
+    call(&["resume", "denied"]).ends_with(1);
+    assert_eq!(server.connections(), 0);
+    call(&[&up[..], &["allowed"]].concat()).ends_with(3);
+    call(&["approve", "allowed", "one"]).succeeds();
+    let end = call(&["resume", "allowed"]);
+    end.succeeds();
+    for row in end.json().as_array().unwrap() {
+        assert_eq!(row["proxy"], format!("http://host.stockade.internal:{port}"), "{end}");
+        assert!(row["found"].as_str().unwrap().contains("greetings"), "{end}");
+        assert!(!row["found"].as_str().unwrap().contains("other"), "{end}");
+    }
+    assert_eq!((server.connections(), other.connections()), (2, 0));
+}
+
 fn the_loopback_of_the_sandbox_cannot_be_allowed(world: &World) {
     for (host, form) in [
         ("localhost:9801", "--allow host.stockade.internal:9801"),
@@ -134,6 +183,7 @@ fn own_addresses_have_no_hint(world: &World) {
 
 as_root_and_as_user![
     the_loopback_of_the_host_has_a_name,
+    a_workflow_asks_for_the_loopback_proxy_that_it_names,
     the_loopback_of_the_sandbox_cannot_be_allowed,
     a_name_in_a_private_network_has_a_flag,
     an_asterisk_is_every_public_host,

@@ -25,6 +25,7 @@ mod command_line;
 mod commits;
 mod container_examples;
 mod containers;
+mod contract_rows;
 mod crash;
 mod credentials;
 mod daemons;

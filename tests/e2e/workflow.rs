@@ -106,6 +106,43 @@ fn a_run_is_named_by_its_beginning_or_as_the_latest(world: &World) {
     assert_eq!(name("boxed"), "boxed");
 }
 
+/// A fork works on the files as they were when its step started, in a directory of its own.
+fn a_run_is_forked_from_a_step(world: &World) {
+    let source = "/** @jsxImportSource smithers-orchestrator */\n\
+         import { Sandbox, createSmithers } from \"smithers-orchestrator\";\n\
+         const { Workflow, Task, smithers, outputs } = createSmithers({ out: { type: \"object\" }, output: {} });\n\
+         export default smithers((ctx) => <Workflow name=\"w\">\n\
+         <Sandbox id=\"s\" retries={0} reviewDiffs={false} output={outputs.out}\n\
+         command={\"printf '{\\\"seen\\\": \\\"%s\\\"}' $(cat a.txt); echo changed > a.txt\"} />\n\
+         <Task id=\"end\" output=\"output\">{() => ({ seen: ctx.output(outputs.out).seen })}</Task>\n\
+         </Workflow>);\n";
+    let file = world.write("forked.tsx", source).to_str().unwrap().to_owned();
+    world.write("a.txt", "one\n");
+    let run = call(world, &["up", &file, "--run-id", "old"]);
+    run.succeeds();
+    assert_eq!(
+        (run.json()["seen"].as_str(), world.read("a.txt").as_str()),
+        (Some("one"), "changed\n")
+    );
+    world.write("a.txt", "mine\n");
+    let inspected = call(world, &["inspect", "old", "--json"]).stdout;
+    let directory = world.outside().join("fork");
+    let to = directory.to_str().unwrap();
+    let fork = call(world, &["up", "--from", "old:s", "--run-id", "new", "--directory", to]);
+    fork.succeeds();
+    assert_eq!(fork.json()["seen"], "one", "{fork}");
+    assert!(fork.stderr.contains(to), "{fork}");
+    assert_eq!(std::fs::read_to_string(directory.join("a.txt")).unwrap(), "changed\n");
+    assert_eq!(world.read("a.txt"), "mine\n");
+    assert_eq!(call(world, &["inspect", "old", "--json"]).stdout, inspected);
+    let shown = call(world, &["inspect", "new"]);
+    assert!(shown.stdout.contains("from      old:s#0"), "{shown}");
+    let again = call(world, &["up", "--from", "old:s", "--directory", to]);
+    again.ends_with(4);
+    assert!(again.stderr.contains("the directory is not empty"), "{again}");
+    call(world, &["up", "--from", "old"]).ends_with(4);
+}
+
 /// Values of variables are in nothing that is recorded or printed of a run, however it ends.
 fn values_of_variables_are_in_no_record(world: &World) {
     let source = "/** @jsxImportSource smithers-orchestrator */\n\
@@ -350,6 +387,7 @@ const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
     ("branch", "{\"size\": 200}", &[], "{\"way\": \"long\"}"),
     ("cache", "{\"below\": 30}", &[], "{\"primes\": 10}"),
     ("command", "{}", &[], "{\"words\": 3, \"where\": \"/workspace\"}"),
+    ("continue-as-new", "{}", &[], "{\"page\": 3}"),
     ("hello", "{}", &[], "{\"text\": \"Hello, world!\", \"letters\": 13}"),
     ("loop", "{}", &[], "{\"rounds\": 3}"),
     ("needs", "{}", &[], "{\"n\": 42}"),
@@ -442,6 +480,7 @@ as_root_and_as_user![
     a_first_workflow_is_written_and_runs,
     what_a_workflow_writes_is_told,
     values_of_variables_are_in_no_record,
+    a_run_is_forked_from_a_step,
     exit_codes_tell_how_a_run_ended,
     goes_on_where_it_was_killed,
     a_killed_server_is_followed_by_one_that_goes_on,

@@ -100,8 +100,9 @@ pub use vault::{
 };
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
-    Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,
-    RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
+    Decide, FindRun, Follow, Fork, ForkOrigin, Inspection, LATEST, ListRuns, ResumeRun, Run,
+    RunById, RunStatus, RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows,
+    dispatch_workflows,
 };
 
 pub use workspace::{

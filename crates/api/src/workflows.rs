@@ -36,6 +36,48 @@ pub struct Up {
     pub secrets: BTreeMap<String, SecretValue>,
 }
 
+/// Starts a run that continues from a step of another one: what had ended when the step started is
+/// taken from there, and the step starts again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    /// The other run, which is not changed.
+    pub source: String,
+    /// The step: a task of that run.
+    pub task: String,
+    /// The iteration of its loop; needed if it has started in several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u32>,
+    /// The id of the new run; generated when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// An absolute path of a new or empty directory for the files of the project as they were when the
+    /// step started. The new run works there. One beside the project when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// The values of the secrets of the other run, which are stored nowhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretValue>,
+}
+
+/// The step that a run was forked from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForkOrigin {
+    /// The other run.
+    pub run: String,
+    /// The step.
+    pub task: String,
+    /// The iteration of its loop, else 0.
+    pub iteration: u32,
+    /// How many ended tasks were taken from there.
+    pub tasks: u64,
+    /// The directory with the files of the project as they were then; absent if no step of the other
+    /// run works on files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+}
+
 /// One run, by its id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,6 +228,7 @@ pub struct Run {
 
 /// A run with its tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Inspection {
     /// The run.
     pub run: Run,
@@ -200,6 +243,9 @@ pub struct Inspection {
     /// Why it has stopped without an end, if it has; it continues when that is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+    /// The step that it was forked from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkOrigin>,
 }
 
 /// One `<Sandbox>` of a run, as in its database row.
@@ -470,6 +516,8 @@ operations! {
     /// Starts a run. Its file is loaded, rendered and checked first, so that no invalid workflow is
     /// started.
     up(Up) -> Run;
+    /// Starts a run from a step of another one.
+    fork(Fork) -> Run;
     /// Gets a run.
     run(RunById) -> Run;
     /// Finds a run by a name.

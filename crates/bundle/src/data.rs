@@ -270,6 +270,11 @@ impl DataDir {
         self.subdirectory("workspaces")
     }
 
+    /// The directory of the files of projects as steps of workflow runs found them.
+    pub fn run_files(&self) -> Result<Dir, Error> {
+        self.subdirectory("run-files")
+    }
+
     /// The directory of the records of trusted project files.
     pub fn trust(&self) -> Result<Dir, Error> {
         self.subdirectory("trust")

@@ -2,7 +2,7 @@
 //! parsed, normalized, converted to an environment and a policy, and redacted for storage.
 //! Enforcement is not here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::access::Effect;
 use crate::address::{Class, classify};
-use crate::network::{AllowedHost, Host, escaped};
+use crate::network::{AllowedHost, HOST_LOOPBACK, Host, escaped};
 
 /// The path of a certificate authority that is given as text, below the root of the request bundle.
 pub const CA_FILE: &str = ".smithers/egress/ca.crt";
@@ -131,6 +131,30 @@ impl Contract {
         (default, hosts.into_iter().chain(proxies).collect())
     }
 
+    /// The contract for a sandbox of this machine. Its proxies on a loopback address are those of the
+    /// machine, which has another name inside, [`HOST_LOOPBACK`]: there, a loopback address is the
+    /// sandbox's own.
+    #[must_use]
+    pub fn on_this_machine(mut self) -> Self {
+        for proxy in [&mut self.http_proxy, &mut self.https_proxy].into_iter().flatten() {
+            if let Some(named) = named_on_machine(proxy) {
+                *proxy = named;
+            }
+        }
+        self
+    }
+
+    /// The ports of this machine's loopback that the proxies are at, after
+    /// [`on_this_machine`](Self::on_this_machine).
+    pub fn machine_ports(&self) -> BTreeSet<u16> {
+        let proxies = [&self.http_proxy, &self.https_proxy].into_iter().flatten();
+        let port = |proxy: &String| {
+            let url = proxy_url(proxy)?;
+            (url.host_str() == Some(HOST_LOOPBACK)).then(|| port_of(&url)).flatten()
+        };
+        proxies.filter_map(port).collect()
+    }
+
     /// The variables that a process inside gets in addition to its own: `env`, the proxies under
     /// their usual names, and `NODE_EXTRA_CA_CERTS`.
     pub fn environment(&self) -> BTreeMap<String, String> {
@@ -174,24 +198,47 @@ pub fn redacted(raw: &Value) -> Value {
 /// Every address; a rule about a block this large does not allow the non-public ones in it.
 const PUBLIC: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
+/// The URL of a proxy, which may lack its scheme.
+fn proxy_url(proxy: &str) -> Option<Url> {
+    let proxy = proxy.trim();
+    let with_scheme = if proxy.contains("://") { proxy } else { &format!("http://{proxy}") };
+    Url::parse(with_scheme).ok()
+}
+
+/// The port of a proxy.
+fn port_of(url: &Url) -> Option<u16> {
+    // The port of SOCKS (RFC 1928).
+    let usual = if url.scheme().starts_with("socks") { Some(1080) } else { None };
+    url.port_or_known_default().or(usual)
+}
+
+/// A proxy on a loopback address with the name of this machine's loopback; `None` for another one.
+fn named_on_machine(proxy: &str) -> Option<String> {
+    let mut url = proxy_url(proxy)?;
+    let is_loopback = match Host::parse(url.host_str()?).ok()? {
+        Host::Address(address) => address.is_loopback(),
+        Host::Name(name) => name.as_str() == "localhost",
+    };
+    if !is_loopback {
+        return None;
+    }
+    url.set_host(Some(HOST_LOOPBACK)).ok()?;
+    let text = url.to_string();
+    // Programs that take the text apart themselves do not expect a path that was not there.
+    let has_path = proxy.trim_end().ends_with('/');
+    Some(if has_path { text } else { text.trim_end_matches('/').to_owned() })
+}
+
 /// The host of a proxy, as an allow rule.
 fn host_of(proxy: &str) -> Option<AllowedHost> {
-    let proxy = proxy.trim();
-    let parsed = if proxy.contains("://") {
-        Url::parse(proxy)
-    } else {
-        Url::parse(&format!("http://{proxy}"))
-    };
-    let parsed = parsed.ok()?;
+    let parsed = proxy_url(proxy)?;
     let host = Host::parse(parsed.host_str()?).ok()?;
     if let Host::Address(address) = host
         && !matches!(classify(address), Class::Public | Class::Private)
     {
         return None;
     }
-    // The port of SOCKS (RFC 1928).
-    let usual = if parsed.scheme().starts_with("socks") { Some(1080) } else { None };
-    Some(AllowedHost::new(&host, parsed.port_or_known_default().or(usual)))
+    Some(AllowedHost::new(&host, port_of(&parsed)))
 }
 
 fn allowed(raw: &Map<String, Value>) -> Result<Option<Vec<AllowedHost>>, Error> {

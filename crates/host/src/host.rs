@@ -84,6 +84,8 @@ impl Host {
             // Only the owner of a service may allow host programs: in this file, and nowhere else.
             providers: service.as_ref().map(|_| data.join("providers.json")),
             host_paths: sandboxes.as_ref().and_then(|settings| settings.host_paths.clone()),
+            // In a sandbox, the files are those of the sandbox, and not kept.
+            data: sandboxes.as_ref().map(|_| data.clone()),
             rust_workflows: Vec::new(),
         };
         let workflows = Runs::launch(Arc::clone(&store), options).await?;

@@ -11,7 +11,7 @@ use oxc_parser::Parser;
 use oxc_semantic::{Scoping, SemanticBuilder};
 use oxc_span::SourceType;
 use oxc_syntax::module_record::{DynamicImport, ModuleRecord};
-use oxc_transformer::{TransformOptions, Transformer};
+use oxc_transformer::{JsxRuntime, TransformOptions, Transformer};
 
 use crate::position::{SourceMap, line_and_column};
 use crate::source::{Fault, SourceFile};
@@ -149,6 +149,11 @@ fn compile_with(
     inspector.inspect_source(&program, &mut findings);
 
     let scoping = semantic.semantic.into_scoping();
+    let mut options = options.clone();
+    if !options.jsx.development && names_factory(source, &program) {
+        options.jsx.runtime = JsxRuntime::Classic;
+    }
+    let options = &options;
     let transformed = Transformer::new(&allocator, Path::new(&file.path), options)
         .build_with_scoping(scoping, &mut program);
     faults(file, transformed.diagnostics)?;
@@ -176,6 +181,15 @@ fn compile_with(
     let map = SourceMap::of(&generated);
     let code = generated.code + &places;
     Ok(Module { path: file.path.clone(), code, imports, lazy, map })
+}
+
+/// Whether a comment names the function that makes elements: `/** @jsx NAME */`.
+fn names_factory(source: &str, program: &Program<'_>) -> bool {
+    program.comments.iter().any(|comment| {
+        let text = comment.span.source_text(source);
+        let after = text.split_once("@jsx").map(|(_, after)| after);
+        after.is_some_and(|after| after.starts_with(char::is_whitespace))
+    })
 }
 
 fn source_type(path: &str) -> SourceType {
@@ -294,6 +308,9 @@ mod tests {
         let tsx = compile_source("a.tsx", "export const e = <p id=\"1\">x</p>;").unwrap();
         assert_eq!(tsx.imports[0].specifier, "react/jsx-runtime");
         assert!(compile_source("a.jsx", "export const e = <p/>;").is_ok());
+        let own = "/** @jsx h */\nconst h = (name: string) => name;\nexport const e = <p/>;";
+        let own = compile_source("a.tsx", own).unwrap();
+        assert!(own.imports.is_empty() && own.code.contains("h(\"p\""), "{}", own.code);
     }
 
     #[test]

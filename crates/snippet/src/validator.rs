@@ -44,7 +44,18 @@ pub fn check(files: &[SourceFile], imports: &Imports) -> Result<Vec<Module>, Vec
 /// # Errors
 /// All problems, in the order of positions.
 pub fn check_file(file: &SourceFile, imports: &Imports) -> Result<Module, Vec<Fault>> {
-    compile(file, &mut Validator { imports })
+    let module = compile(file, &mut Validator { imports })?;
+    // It is in no line of the source.
+    let runtime = module.imports.iter().find(|import| import.specifier.ends_with("/jsx-runtime"));
+    match runtime.and_then(|runtime| imports.refusal(&runtime.specifier)) {
+        None => Ok(module),
+        Some(why) => {
+            let message = format!(
+                "{why} Elements need it, unless a comment names their function: /** @jsx NAME */"
+            );
+            Err(vec![Fault { path: file.path.clone(), line: 1, column: 1, message }])
+        }
+    }
 }
 
 struct Validator<'i> {

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::graph::Function;
 
+/// The member of the input of a run with the state of the run that was continued as it.
+pub(crate) const CONTINUATION: &str = "__smithersContinuation";
+
 /// The data of a run that its workflow can query.
 #[derive(Debug)]
 pub(crate) struct Journal {

@@ -19,7 +19,16 @@ pub struct Init {
 #[derive(Debug, Args)]
 pub struct Up {
     /// The file that exports the workflow
-    pub file: PathBuf,
+    #[arg(required_unless_present = "from")]
+    pub file: Option<PathBuf>,
+    /// Start from a step of another run instead: with its program, input and environment, what had
+    /// ended when the step started, and the files of the project as they were then, in a directory of
+    /// their own. Nothing of the other run changes
+    #[arg(long, value_name = "RUN:STEP[#ITERATION]", conflicts_with_all = ["file", "input", "env", "env_file", "max_concurrency", "max_output", "tool_timeout", "result"])]
+    pub from: Option<String>,
+    /// The new or empty directory for these files [default: one beside the project]
+    #[arg(long, value_name = "DIR", requires = "from")]
+    pub directory: Option<PathBuf>,
     /// The input of the workflow: JSON, or @FILE
     #[arg(long, value_name = "JSON|@FILE", default_value = "{}")]
     pub input: String,

@@ -12,7 +12,7 @@ use crate::problem::{Failure, caused};
 use crate::table::size;
 
 /// The parts of a data directory.
-const PARTS: [(&str, &str); 15] = [
+const PARTS: [(&str, &str); 16] = [
     ("bundles", "changes that wait for a decision"),
     ("views", "changes of runs that have not ended"),
     ("runtime", "files of persistent sandboxes"),
@@ -26,6 +26,7 @@ const PARTS: [(&str, &str); 15] = [
     ("journals", "apply operations"),
     ("undo", "what apply operations have replaced"),
     ("decisions", "history of decisions"),
+    ("run-files", "files of projects at steps of workflow runs, for forks"),
     ("server", "socket and log of the local server"),
     ("trust", "trusted project files"),
 ];

@@ -36,6 +36,30 @@ fn the_example_becomes_uniform_and_an_environment() {
 }
 
 #[test]
+fn a_proxy_on_the_loopback_is_the_machines() {
+    let contract = Contract::parse(&example()).unwrap().on_this_machine();
+    let environment = contract.environment();
+    assert_eq!(environment["HTTPS_PROXY"], "http://host.stockade.internal:8080");
+    assert_eq!(environment["NO_PROXY"], "127.0.0.1,localhost");
+    assert_eq!(contract.machine_ports().into_iter().collect::<Vec<_>>(), [8080, 8081]);
+    let (_, hosts) = contract.network_rules();
+    let hosts: Vec<_> = hosts.iter().map(AllowedHost::to_string).collect();
+    let proxies = ["host.stockade.internal:8081", "host.stockade.internal:8080"];
+    assert_eq!(hosts, [&["0.0.0.0/0", "::/0"][..], &proxies].concat());
+    for (proxy, expected, port) in [
+        ("localhost:3128", "http://host.stockade.internal:3128", Some(3128)),
+        ("http://u:p@[::1]/", "http://u:p@host.stockade.internal/", Some(80)),
+        ("socks5://127.1.2.3", "socks5://host.stockade.internal", Some(1080)),
+        ("http://10.0.0.1:1", "http://10.0.0.1:1", None),
+        ("http://localhost.example:1", "http://localhost.example:1", None),
+    ] {
+        let contract = Contract::parse(&json!({ "httpProxy": proxy })).unwrap().on_this_machine();
+        assert_eq!(contract.http_proxy.as_deref(), Some(expected));
+        assert_eq!(contract.machine_ports().into_iter().next(), port, "{proxy}");
+    }
+}
+
+#[test]
 fn what_is_named_is_reached_and_the_proxies() {
     let reach = |contract: &Value| {
         let (default, hosts) = Contract::parse(contract).unwrap().network_rules();

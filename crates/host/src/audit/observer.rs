@@ -72,7 +72,7 @@ const FREEING: [&str; 7] = [
     "remove_workspace",
 ];
 /// The operations whose answers name what they have made.
-const ANSWERS: [&str; 10] = [
+const ANSWERS: [&str; 11] = [
     "create",
     "restore",
     "snapshot",
@@ -82,6 +82,7 @@ const ANSWERS: [&str; 10] = [
     "create_secret",
     "import_secret",
     "workflows.up",
+    "workflows.fork",
     "workflows.resume_run",
 ];
 

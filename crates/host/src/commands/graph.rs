@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stockade_core::Code;
 use stockade_workflow::engine::preview;
-use stockade_workflow::graph::{Graph, Node, Order};
+use stockade_workflow::graph::{Graph, Node, Order, Task, Work};
 
 use super::graph_svg;
 use crate::programs::realms;
@@ -33,10 +33,18 @@ pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
 
 fn nodes(nodes: &[Node]) -> Vec<Value> {
     let node = |node: &Node| match node {
-        Node::Task(task) => json!({
-            "kind": task.work.kind(), "id": task.id, "label": task.name(), "after": task.after,
-            "table": task.output.as_ref().map(|output| &output.table), "skipped": task.is_skipped,
-        }),
+        Node::Task(task) => {
+            let mut node = json!({
+                "kind": task.work.kind(), "id": task.id, "label": task.name(), "after": task.after,
+                "table": task.output.as_ref().map(|output| &output.table),
+                "skipped": task.is_skipped,
+            });
+            let ports = host_ports(task);
+            if !ports.is_empty() {
+                node["hostPorts"] = json!(ports);
+            }
+            node
+        }
         Node::Group(group) => match group.order {
             Order::Sequence => json!({ "kind": "sequence", "nodes": self::nodes(&group.children) }),
             Order::Parallel { limit } => json!({
@@ -52,6 +60,14 @@ fn nodes(nodes: &[Node]) -> Vec<Value> {
         }),
     };
     nodes.iter().map(node).collect()
+}
+
+/// The ports of this machine that a sandbox uses as proxies.
+fn host_ports(task: &Task) -> Vec<u16> {
+    match &task.work {
+        Work::Sandbox(sandbox) if !task.is_skipped => sandbox.host_ports().into_iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn text(graph: &Graph) -> String {
@@ -72,6 +88,11 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
                 };
                 let kind = if task.is_skipped { "skipped" } else { task.work.kind() };
                 text.push_str(&format!("{indent}{} ({kind}{after})\n", escaped(&task.id)));
+                for port in host_ports(task) {
+                    text.push_str(&format!(
+                        "{indent}  uses the proxy 127.0.0.1:{port} of this machine, if you approve it\n"
+                    ));
+                }
             }
             Node::Group(group) => {
                 let name = match group.order {

@@ -33,6 +33,20 @@ fn names_are_judged_by_scope() {
 }
 
 #[test]
+fn elements_need_a_function_or_a_library() {
+    let check = |source: &str, imports: &Imports| {
+        let file = SourceFile { path: "view.tsx".to_owned(), source: source.to_owned() };
+        check_file(&file, imports).err().unwrap_or_default()
+    };
+    let faults = check("console.log(<b />);", &Imports::default());
+    assert!(faults[0].message.contains("/** @jsx NAME */"), "{faults:?}");
+    let react = Imports { packages: vec!["react".to_owned()], ..Imports::default() };
+    assert_eq!(check("console.log(<b />);", &react), []);
+    let own = "/** @jsx h */\nconst h = (name: string) => name;\nconsole.log(<b />);";
+    assert_eq!(check(own, &Imports::default()), []);
+}
+
+#[test]
 fn a_name_declared_nowhere_is_refused() {
     for name in ["BroadcastChannel", "WebAssembly", "Worker", "window", "self", "global", "exports"]
     {

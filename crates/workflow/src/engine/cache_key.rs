@@ -65,7 +65,9 @@ impl KeyContext<'_> {
             }
             Work::Node(node) => json!([kind, program, id, node.name, node.inputs]),
             // They have no key.
-            Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),
+            Work::Approval(_) | Work::Timer(_) | Work::Event(_) | Work::Continue(_) => {
+                json!([kind, program, id])
+            }
         }
     }
 

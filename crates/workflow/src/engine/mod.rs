@@ -16,6 +16,7 @@ mod options;
 mod prepare;
 mod problem;
 mod program;
+mod project_files;
 mod project_state;
 mod provider_cleanups;
 mod redaction;

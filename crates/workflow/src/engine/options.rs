@@ -50,6 +50,9 @@ pub struct Options {
     /// The directories of the host of which a `<Sandbox>` may mount what lies in them. If absent, those that
     /// the user of this engine may use.
     pub host_paths: Option<Vec<PathBuf>>,
+    /// The data directory, in which the files of projects are kept for forks of runs. If absent, a fork
+    /// works on the files as they are.
+    pub data: Option<PathBuf>,
     /// The workflows in Rust that this engine executes. Runs that another process left continue here
     /// only if their workflows are among these.
     pub rust_workflows: Vec<RustWorkflow>,
@@ -69,6 +72,7 @@ impl Options {
             agents: None,
             providers: None,
             host_paths: None,
+            data: None,
             rust_workflows: Vec::new(),
         }
     }

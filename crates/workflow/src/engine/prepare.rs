@@ -16,7 +16,7 @@ use super::schemas::Schemas;
 use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
 use crate::graph::{Graph, Task, Work, unknown};
-use crate::journal::Journal;
+use crate::journal::{CONTINUATION, Journal};
 use crate::rust_workflow::RustWorkflow;
 
 /// The graph of the first rendering of a workflow file with an input.
@@ -93,8 +93,12 @@ pub(super) async fn check(
     let refused = |error| from_user_code(file, error);
     let journal = Arc::new(Mutex::new(Journal::new(run, input.clone())));
     let Interface { input: schema, .. } = user_code.open(&journal).await.map_err(refused)?;
+    let mut own = input.clone();
+    if let Value::Object(own) = &mut own {
+        own.remove(CONTINUATION);
+    }
     if let Some(schema) = schema
-        && let Err(why) = schemas.check(&schema, input)
+        && let Err(why) = schemas.check(&schema, &own)
     {
         let message = format!("the input does not match the schema of {}", file.display());
         return Err(Problem::new(Code::InvalidInput, message).because(why));

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use stockade_api::SecretValue;
 use stockade_api::variables::SECRETS;
 use stockade_core::network::secret::BoundSecret;
+use stockade_core::{Code, Problem};
 
 use crate::sync::lock;
 
@@ -20,6 +21,12 @@ impl RunSecrets {
         if !values.is_empty() {
             lock(&self.0).entry(run.to_owned()).or_default().extend(values);
         }
+    }
+
+    /// Gives a run the values of another one.
+    pub(super) fn copy(&self, from: &str, to: &str) {
+        let values = lock(&self.0).get(from).cloned().unwrap_or_default();
+        self.add(to, values);
     }
 
     /// Removes the values of a run that has ended.
@@ -52,6 +59,24 @@ pub(super) fn bound(environment: &BTreeMap<String, String>) -> Result<Vec<BoundS
     text.split_whitespace()
         .map(|secret| secret.parse().map_err(|error: String| format!("{secret}: {error}")))
         .collect()
+}
+
+/// Refuses secrets that a run was started without.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for the first of them.
+pub(super) fn check_named<'a>(
+    run: &str,
+    environment: &BTreeMap<String, String>,
+    mut names: impl Iterator<Item = &'a String>,
+) -> Result<(), Problem> {
+    let named = bound(environment).unwrap_or_default();
+    let unknown = names.find(|name| named.iter().all(|it| it.name != **name));
+    unknown.map_or(Ok(()), |name| {
+        let message = format!("the run {run} was started without the secret {name}");
+        Err(Problem::new(Code::InvalidInput, message)
+            .because("the hosts that receive a secret are those of `stockade up --secret`"))
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stockade_api::{Caller, LATEST, Result, Run};
+use stockade_api::{Caller, ForkOrigin, LATEST, Result, Run};
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{StartOptions, Statement};
 use stockade_script::worker::Confinement;
@@ -15,7 +15,7 @@ use super::problem::{from_store, run_exists};
 use super::program::{self, Program};
 use super::user_code::{Rendering, UserCode};
 use super::workflows::Workflows;
-use super::{run, sandbox};
+use super::{project_files, run, sandbox};
 use crate::engine::clock::now_ms;
 use crate::store::runs::{self, NewRun, RunRow};
 use crate::store::{events, programs};
@@ -43,6 +43,8 @@ pub(super) struct RunRequest {
     pub(super) input: Value,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) max_concurrency: Option<u32>,
+    /// The step that it is forked from, and the statements that copy what had ended before.
+    pub(super) fork: Option<(ForkOrigin, Vec<Statement>)>,
 }
 
 /// The id of a run to be started.
@@ -79,7 +81,8 @@ impl Workflows {
         let rendering = check(&user_code, name, &id, &input, schemas).await?;
         let file = project.canonicalize().unwrap_or(project).join(workflow);
         let environment = BTreeMap::new();
-        let new = RunRequest { id, file, input, environment, max_concurrency };
+        let fork = None;
+        let new = RunRequest { id, file, input, environment, max_concurrency, fork };
         self.submit(caller, new, user_code, &rendering).await
     }
 
@@ -113,7 +116,7 @@ impl Workflows {
         rendering: &Rendering,
     ) -> Result<Run> {
         check_executable(&rendering.graph, &self.state.options)?;
-        let RunRequest { id, file, input, environment, max_concurrency } = new;
+        let RunRequest { id, file, input, environment, max_concurrency, fork } = new;
         let (hash, program) = stored_program(&user_code)?;
         let now = now_ms();
         let name = rendering.graph.name.as_str();
@@ -121,6 +124,10 @@ impl Workflows {
             json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
         if let Some(Confinement { namespaces, landlock }) = user_code.confinement().await {
             started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
+        }
+        let (origin, copies) = fork.unzip();
+        if let Some(origin) = origin {
+            started["forkedFrom"] = json!(origin);
         }
         let row = NewRun {
             id: &id,
@@ -133,8 +140,9 @@ impl Workflows {
             max_concurrency,
             idempotency_key: caller.idempotency_key.clone(),
         };
-        let statements =
+        let mut statements =
             vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
+        statements.extend(copies.into_iter().flatten());
         let project = self.state.options.project_of(&file);
         self.tidy(project).await;
         self.state.store_prepared(&id, user_code);
@@ -150,7 +158,11 @@ impl Workflows {
     async fn tidy(&self, project: PathBuf) {
         let Ok(unfinished) = runs::list_unfinished(self.state.store()).await else { return };
         let unfinished: Vec<String> = unfinished.into_iter().map(|run| run.id).collect();
+        let data = self.state.options.data.clone();
         tokio::task::spawn_blocking(move || {
+            if let Some(data) = data {
+                project_files::tidy(&data, &project, &unfinished, now_ms() / 1_000);
+            }
             if let Err(error) = sandbox::tidy(&project, &unfinished, now_ms() / 1_000) {
                 tracing::warn!(%error, "old files of sandboxes remain");
             }

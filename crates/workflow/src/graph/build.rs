@@ -70,7 +70,11 @@ impl Task {
             | Work::Subflow { .. }
             | Work::Sandbox(_)
             | Work::Node(_) => Retry::DEFAULT,
-            Work::Static(_) | Work::Approval(_) | Work::Timer(_) | Work::Event(_) => Retry::NONE,
+            Work::Static(_)
+            | Work::Approval(_)
+            | Work::Timer(_)
+            | Work::Event(_)
+            | Work::Continue(_) => Retry::NONE,
         };
         Self {
             id: id.to_owned(),

@@ -195,6 +195,8 @@ pub enum Work {
     Sandbox(Box<Sandbox>),
     /// Runs an operation with named ports.
     Node(Box<PortNode>),
+    /// Ends the run, and continues it as a new one with this state.
+    Continue(Value),
 }
 
 impl Work {
@@ -210,6 +212,7 @@ impl Work {
             Self::Subflow { .. } => "subflow",
             Self::Sandbox(_) => "sandbox",
             Self::Node(_) => "node",
+            Self::Continue(_) => "continue",
         }
     }
 

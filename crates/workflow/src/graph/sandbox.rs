@@ -1,10 +1,10 @@
 //! The attributes of `<Sandbox>` (its documentation has a table of them). Their types are checked
 //! when a rendering is read; whether they are supported is checked when the sandbox is executed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use stockade_core::smithers_egress::Contract;
+use stockade_core::smithers_egress::{self, Contract};
 
 use super::function::Function;
 use super::limits::ToolLimits;
@@ -93,4 +93,23 @@ pub(crate) fn unknown_egress(egress: &Value, has_provider: bool) -> Vec<String> 
     };
     let wrong = fields.keys().filter(is_wrong);
     wrong.map(|field| unknown_field("egress", field, &Contract::FIELDS)).collect()
+}
+
+impl Sandbox {
+    /// Its egress contract, if it has one. Of a sandbox of this host with a network, the proxies on a
+    /// loopback address are those of the host.
+    ///
+    /// # Errors
+    /// The field of the contract that is invalid.
+    pub(crate) fn contract(&self) -> Result<Option<Contract>, smithers_egress::Error> {
+        let contract = self.egress.as_ref().map(Contract::parse).transpose()?;
+        let is_here = self.provider.is_none() && self.allow_network;
+        Ok(contract.map(|contract| if is_here { contract.on_this_machine() } else { contract }))
+    }
+
+    /// The ports of the host's loopback that it uses as proxies, which a user has to allow.
+    pub fn host_ports(&self) -> BTreeSet<u16> {
+        let contract = self.contract().ok().flatten();
+        contract.map(|contract| contract.machine_ports()).unwrap_or_default()
+    }
 }

@@ -40,7 +40,10 @@ impl FakeSandboxes {
         Self::with_changes(answer, true)
     }
 
-    fn with_changes(answer: fn(u32, &str) -> (i32, String), has_changes: bool) -> Arc<Self> {
+    pub(crate) fn with_changes(
+        answer: fn(u32, &str) -> (i32, String),
+        has_changes: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             is_pure: !has_changes,
             requests: Mutex::default(),

@@ -8,6 +8,7 @@ mod child;
 mod database;
 mod elements;
 mod files;
+mod forks;
 mod invalid_files;
 mod old_database;
 mod providers;

@@ -53,6 +53,45 @@ async fn a_prompt_is_the_text_of_its_elements() {
 }
 
 #[tokio::test]
+async fn a_prompt_component_gets_an_example_of_the_answer() {
+    let head = "const form = { type: \"object\", properties: { prompt: { type: \"string\", description: \"what to do\" }, \
+          list: { type: \"array\", items: { enum: [\"low\", \"high\"] } }, n: { anyOf: [{ type: \"number\" }, { type: \"null\" }] } } };\n\
+        const Ask = ({ schema }) => <>As {schema}</>;";
+    let task = |more: &str| {
+        format!(
+            "<Task id=\"t\" output=\"output\" outputSchema={{form}} agent={{told}}><Ask {more}/></Task>"
+        )
+    };
+    let example = json!({ "prompt": "what to do", "list": ["low"], "n": 0 });
+    let prompt = output(head, &task("")).await["prompt"].as_str().unwrap_or_default().to_owned();
+    let shown = prompt.strip_prefix("As ").and_then(|rest| rest.split("\n\n").next());
+    assert_eq!(serde_json::from_str::<Value>(shown.unwrap()).unwrap(), example, "{prompt}");
+    let prompt = output(head, &task("schema=\"mine\" ")).await["prompt"].to_string();
+    assert!(prompt.starts_with("\"As mine"), "{prompt}");
+}
+
+#[tokio::test]
+async fn a_table_of_drizzle_is_an_output() {
+    let head = "const column = (dataType, more = {}) => ({ dataType, notNull: true, hasDefault: false, ...more });\n\
+        const audit = { [Symbol.for(\"drizzle:Name\")]: \"audit\", [Symbol.for(\"drizzle:Columns\")]: {\n\
+          runId: column(\"string\"), nodeId: column(\"string\"), status: column(\"string\", { enumValues: [\"ok\", \"bad\"] }),\n\
+          count: column(\"number\", { notNull: false }) } };";
+    let task = |value: &str| {
+        format!(
+            "<Sequence><Task id=\"t\" retries={{0}} output={{audit}}>{{() => ({value})}}</Task>\
+                 <Task id=\"end\" output=\"output\">{{() => ctx.outputs(\"audit\")[0]}}</Task></Sequence>"
+        )
+    };
+    assert_eq!(
+        output(head, &task("{ status: \"ok\", count: 2 }")).await,
+        json!({ "status": "ok", "count": 2 })
+    );
+    let world = World::new().await;
+    let run = world.run(&flow(head, &task("{ status: \"other\" }")), json!({})).await;
+    assert_eq!(run.error.unwrap()["code"], "INVALID_OUTPUT");
+}
+
+#[tokio::test]
 async fn documents_are_prompts() {
     let world = World::new().await;
     world.write("prompts/job.mdx", "---\ntitle: Job\n---\n# {frontmatter.title}\n\nHelp {props.who}.\n\n```ts\nconst a = {};\n```\n");
@@ -213,9 +252,36 @@ async fn components_consist_of_tasks() {
 }
 
 #[tokio::test]
+async fn a_run_continues_as_a_new_one_with_a_state() {
+    let world = World::new().await;
+    let source = "import { createSmithers, ContinueAsNew, continueAsNew } from \"smithers-orchestrator\";\n\
+        const { Workflow, Task, smithers, outputs } = createSmithers({\n\
+          input: { type: \"object\", properties: { last: { type: \"number\" } }, additionalProperties: false }, output: {} });\n\
+        export default smithers((ctx) => {\n\
+          const count = ctx.input.__smithersContinuation?.payload?.count ?? 0;\n\
+          return <Workflow name=\"w\">\n\
+            <Task id=\"t\" output={outputs.output}>{() => ({ count, rows: ctx.outputs(outputs.output).length })}</Task>\n\
+            {count === 0 && <ContinueAsNew state={{ count: 1 }} />}\n\
+            {count > 0 && count < ctx.input.last && continueAsNew({ count: count + 1 })}\n\
+            <Task id=\"after\" output={outputs.output}>{() => ({ end: count })}</Task></Workflow>; });\n";
+    let file = world.write("flow.tsx", source);
+    let run = world.up(&file, json!({ "last": 2 })).await.unwrap();
+    let first = world.ended(&run.id).await;
+    let tasks: Vec<String> = world.tasks(&first).await.into_iter().map(|task| task.id).collect();
+    assert_eq!((first.status, tasks), (RunStatus::Finished, vec!["t".to_owned()]), "{first:?}");
+    let third = format!("{}.3", run.id);
+    assert_eq!(first.output, Some(json!({ "continuedAs": format!("{}.2", run.id) })));
+    world.ended(&format!("{}.2", run.id)).await;
+    let last = world.ended(&third).await;
+    assert_eq!(last.output, Some(json!([{ "count": 2, "rows": 0 }, { "end": 2 }])), "{last:?}");
+    assert_eq!((last.input["last"].as_u64(), &last.program), (Some(2), &first.program));
+    let events = world.events(&last).await;
+    assert_eq!(events[0]["continuedFrom"], format!("{}.2", run.id));
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_refused_by_its_name() {
     for (body, why) in [
-        ("<all.ContinueAsNew state={{}} />", "<ContinueAsNew> is not supported"),
         ("<all.Memory />", "<Memory> is not supported"),
         (
             "<Task id=\"t\" output=\"a\" agent={new all.AnthropicAgent({})}>hi</Task>",
@@ -227,8 +293,22 @@ async fn what_is_not_there_is_refused_by_its_name() {
         ),
         (
             "<Task id=\"t\" output=\"a\" agent={told} allowTools={[]}>hi</Task>",
-            "`allowTools` is not supported",
+            "`allowTools` is for ClaudeCodeAgent",
         ),
+        (
+            "<Task id=\"t\" output=\"a\" depsOptional={{}}>{{}}</Task>",
+            "`depsOptional` is not supported",
+        ),
+        ("<Task id=\"t\" output=\"a\" priority={1}>{{}}</Task>", "`priority` is not supported"),
+        (
+            "<Task id=\"t\" output=\"a\" failurePolicy=\"halt\">{{}}</Task>",
+            "`failurePolicy` is not supported",
+        ),
+        (
+            "<Task id=\"t\" output=\"a\" maxSchemaRetries={2}>{{}}</Task>",
+            "`maxSchemaRetries` is not supported",
+        ),
+        ("<Loop until={false} continueAsNewEvery={3} />", "`continueAsNewEvery` is not supported"),
         ("<Worktree path=\"w\" baseBranch=\"main\" />", "cannot have `baseBranch`"),
         ("<ReviewLoop id=\"r\" />", "<ReviewLoop> needs `producer`"),
         ("<Kanban columns={[]} useTicket={() => []} />", "did you mean `useTickets`"),
@@ -236,9 +316,16 @@ async fn what_is_not_there_is_refused_by_its_name() {
             "<Task id=\"t\" output=\"a\" agent={new all.KimiAgent({ thinkin: true })}>hi</Task>",
             "did you mean `thinking`",
         ),
+        (
+            "<Task id=\"t\" output=\"a\" agent={new all.PiAgent({ print: true, tools: [\"read\"], mode: \"tty\" })}>hi</Task>",
+            "`mode` must be one of text, json, rpc",
+        ),
+        ("<all.Monitor />", "<Monitor> is not supported"),
     ] {
         let message = fails("", body).await;
         assert!(message.contains(why), "{body}: {message}");
+        // The options of an agent are read before there is an element.
+        assert!(message.contains("flow.tsx:") || body.contains("new all."), "{message}");
     }
     let message = fails("import x from \"smithers-orchestrator/daytona\"; x();", "").await;
     assert!(message.contains("flow.tsx:") && message.contains("an engine on Node.js"), "{message}");

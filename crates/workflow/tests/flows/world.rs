@@ -56,6 +56,7 @@ impl World {
             outer_sandbox: None,
             agents: Some(directory.path().join("agents.json")),
             host_paths: None,
+            data: None,
             providers: Some(directory.path().join("providers.json")),
             rust_workflows: Vec::new(),
         };

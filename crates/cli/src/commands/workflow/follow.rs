@@ -28,6 +28,31 @@ pub async fn follow_to_end(
     first_wait_ms: u32,
     is_json: bool,
 ) -> Result<(u8, i64), Failure> {
+    let mut followed = follow_one(remote, id, from, first_wait_ms, is_json).await?;
+    // A run that ends with <ContinueAsNew> continues as another one.
+    while let Some(id) = followed.continued_as {
+        followed = follow_one(remote, &id, 0, WAIT_MS, is_json).await?;
+    }
+    Ok((print_outcome(remote, followed.run, is_json).await?, followed.next))
+}
+
+/// A run that has ended or waits.
+struct Followed {
+    run: Run,
+    /// The number of its next event.
+    next: i64,
+    /// The run that continues it.
+    continued_as: Option<String>,
+}
+
+/// The same for one run, without its result.
+async fn follow_one(
+    remote: &Remote,
+    id: &str,
+    from: i64,
+    first_wait_ms: u32,
+    is_json: bool,
+) -> Result<Followed, Failure> {
     let live = if is_json { None } else { Live::start().map(RefCell::new) };
     let follow = async |from, wait_ms, known_status| {
         let mut longest: u32 = wait_ms;
@@ -38,8 +63,11 @@ pub async fn follow_to_end(
         let request = Follow { id: id.to_owned(), from, wait_ms: longest, known_status };
         Ok(remote.workflows.follow(remote.caller(), request).await?)
     };
-    let mut has_bundles = false;
+    let (mut has_bundles, mut continued_as) = (false, None);
     let print = |event: &Value| {
+        if event["type"] == "RunContinuedAsNew" {
+            continued_as = event["newRunId"].as_str().map(str::to_owned);
+        }
         has_bundles |= event["type"] == "NodeBundle";
         if let Some(live) = &live {
             let mut live = live.borrow_mut();
@@ -54,7 +82,7 @@ pub async fn follow_to_end(
     if has_bundles && !is_json && run.status.is_terminal() {
         print_bundles(remote, &run).await?;
     }
-    Ok((print_outcome(remote, run, is_json).await?, next))
+    Ok(Followed { run, next, continued_as })
 }
 
 /// Reads events until the run cannot proceed by itself and there are no more events. The state is read
@@ -135,6 +163,7 @@ fn print_event(event: &Value, is_json: bool) -> Result<(), Failure> {
                 notify(&format!("! {}: {}", id(), escaped(warning)));
             }
         }
+        "RunContinuedAsNew" => notify(&format!("the run continues as {}", text("newRunId"))),
         "Log" => notify(&format!("[{}] {}", text("level"), text("message"))),
         _ => {}
     }

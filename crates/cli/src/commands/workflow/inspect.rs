@@ -1,6 +1,6 @@
 //! `stockade inspect`: the state of a run and its tasks.
 
-use stockade_api::{Inspection, RunById, SandboxInfo};
+use stockade_api::{ForkOrigin, Inspection, RunById, SandboxInfo};
 use stockade_core::Time;
 
 use super::{find, follow};
@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn text(Inspection { run, tasks, sandboxes, waits, problem }: &Inspection) -> String {
+fn text(found: &Inspection) -> String {
+    let Inspection { run, tasks, sandboxes, waits, problem, forked_from } = found;
     let mut text = String::new();
     let mut line =
         |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", escaped(value)));
@@ -39,6 +40,13 @@ fn text(Inspection { run, tasks, sandboxes, waits, problem }: &Inspection) -> St
     line("file", &run.file);
     line("status", run.status.as_str());
     line("input", &run.input.to_string());
+    if let Some(origin) = forked_from {
+        let ForkOrigin { run, task, iteration, tasks, directory } = origin;
+        line("from", &format!("{run}:{task}#{iteration}, with {tasks} tasks that had ended"));
+        if let Some(directory) = directory {
+            line("project", &directory.display().to_string());
+        }
+    }
     if let Some(output) = &run.output {
         line("output", &output.to_string());
     }

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use stockade_api::variables::{MAX_OUTPUT_BYTES, SECRETS, TOOL_TIMEOUT_MS};
+use stockade_api::{Fork, RunById};
 use stockade_core::{Code, Problem};
 
-use super::{environment, follow, secret_values, value};
+use super::{environment, find, follow, secret_values, value};
 use crate::args::workflow::Up;
-use crate::commands::print::print_text;
+use crate::commands::print::{notify, print_text};
 use crate::problem::{Failure, caused};
 use crate::remote;
 use crate::secrets::refuse_set_twice;
 
 /// Starts it. The exit code reports how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
 pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
+    if let Some(from) = &arguments.from {
+        return fork(&arguments, from);
+    }
     let request = request(&arguments)?;
     remote::with(arguments.server_mode, async |remote| {
         let run = remote.workflows.up(&remote.idempotent(), request).await?;
@@ -25,14 +29,60 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     })
 }
 
+/// Starts a run from a step of another one.
+fn fork(arguments: &Up, from: &str) -> Result<u8, Failure> {
+    let Some((name, step)) = from.split_once(':') else {
+        let message = format!("{from:?} names no step");
+        let problem = Problem::new(Code::InvalidInput, message).remedied_by(
+            "stockade up --from RUN:STEP, where `stockade inspect RUN` lists the steps",
+        );
+        return Err(problem.into());
+    };
+    let (task, iteration) = match step.rsplit_once('#') {
+        Some((task, number)) if number.parse::<u32>().is_ok() => (task, number.parse().ok()),
+        _ => (step, None),
+    };
+    let directory = arguments.directory.as_ref().map(std::path::absolute).transpose();
+    let directory = directory.map_err(|error| caused(Code::Io, &error))?;
+    let secrets = secret_values(&arguments.secret)?;
+    remote::with(arguments.server_mode, async |remote| {
+        let request = Fork {
+            source: find(&remote, name).await?.id,
+            task: task.to_owned(),
+            iteration,
+            run_id: Some(run_id(arguments)),
+            directory,
+            secrets,
+        };
+        let run = remote.workflows.fork(&remote.idempotent(), request).await?;
+        if arguments.detach {
+            print_text(&format!("{}\n", run.id))?;
+            return Ok(0);
+        }
+        let inspect = RunById { id: run.id.clone() };
+        let found = remote.workflows.inspect(remote.caller(), inspect).await?;
+        match found.forked_from.and_then(|origin| origin.directory) {
+            Some(directory) => notify(&format!("the run works in {}", directory.display())),
+            None => notify("no step of that run has worked on files of the project"),
+        }
+        Ok(follow::follow_to_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await?.0)
+    })
+}
+
+/// The id of the run that these arguments start.
+fn run_id(arguments: &Up) -> String {
+    arguments.run_id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().simple().to_string())
+}
+
 /// The request for these arguments.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] when the file is not a regular file, or a value cannot be read.
 pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
-    let file = std::path::absolute(&arguments.file).map_err(|error| caused(Code::Io, &error))?;
+    let given = arguments.file.clone().unwrap_or_default();
+    let file = std::path::absolute(&given).map_err(|error| caused(Code::Io, &error))?;
     if !file.is_file() {
-        let name = arguments.file.display();
+        let name = given.display();
         let message = match file.is_dir() {
             true => format!("{name} is a directory; a workflow is a file"),
             false => format!("there is no file {name}"),
@@ -58,9 +108,7 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
     Ok(stockade_api::Up {
         file,
         input: value(&arguments.input, "input")?,
-        run_id: Some(
-            arguments.run_id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().simple().to_string()),
-        ),
+        run_id: Some(run_id(arguments)),
         environment,
         max_concurrency: arguments.max_concurrency,
         secrets,

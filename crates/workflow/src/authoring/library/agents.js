@@ -21,6 +21,11 @@ const always = (value, name) => {
   throw invalid(`\`${name}\` can only be true: a command in a sandbox cannot ask a person`);
 };
 const none = () => [];
+// How the program and its caller exchange text. Here an answer is always read as text.
+const exchange = (...known) => (value, name) => {
+  if (known.includes(value)) return [];
+  throw invalid(`\`${name}\` must be one of ${known.join(", ")}`);
+};
 
 // The options that every program has.
 const COMMON = {
@@ -45,6 +50,15 @@ const PROGRAMS = {
   amp: { visibility: word("--visibility"), mcpConfig: word("--mcp-config"), settingsFile: word("--settings-file"), dangerouslyAllowAll: always },
   claude: {
     addDir: each("--add-dir"),
+    agent: word("--agent"),
+    allowDangerouslySkipPermissions: always,
+    disableSlashCommands: flag("--disable-slash-commands"),
+    jsonSchema: word("--json-schema"),
+    noChrome: flag("--no-chrome"),
+    noSessionPersistence: flag("--no-session-persistence"),
+    outputFormat: exchange("text", "json", "stream-json"),
+    pluginDir: each("--plugin-dir"),
+    settingSources: word("--setting-sources"),
     agents: (value) => ["--agents", JSON.stringify(value)],
     allowedTools: list("--allowedTools"),
     disallowedTools: list("--disallowedTools"),
@@ -69,13 +83,19 @@ const PROGRAMS = {
     enable: each("--enable"),
     fullAuto: always,
     image: undefined,
+    json: exchange(true, false),
+    localProvider: word("--local-provider"),
+    outputSchema: word("--output-schema"),
     oss: flag("--oss"),
     profile: word("--profile"),
     skipGitRepoCheck: always,
   },
   forge: { agent: word("--agent"), workflow: word("--workflow"), verbose: flag("--verbose"), provider: word("--provider") },
   gemini: {
+    allowedMcpServerNames: each("--allowed-mcp-server-names"),
     allowedTools: each("--allowed-tools"),
+    outputFormat: exchange("text", "json", "stream-json"),
+    screenReader: flag("--screen-reader"),
     approvalMode: word("--approval-mode"),
     debug: flag("--debug"),
     extensions: each("--extensions"),
@@ -86,6 +106,12 @@ const PROGRAMS = {
     agent: word("--agent"),
     agentFile: word("--agent-file"),
     finalMessageOnly: always,
+    debug: flag("--debug"),
+    maxRetriesPerStep: word("--max-retries-per-step"),
+    mcpConfig: each("--mcp-config"),
+    outputFormat: exchange("text", "stream-json"),
+    quiet: always,
+    skillsDir: word("--skills-dir"),
     maxRalphIterations: word("--max-ralph-iterations"),
     maxStepsPerTurn: word("--max-steps-per-turn"),
     mcpConfigFile: each("--mcp-config-file"),
@@ -95,6 +121,15 @@ const PROGRAMS = {
   opencode: { agentName: word("--agent"), variant: word("--variant") },
   pi: {
     appendSystemPrompt: word("--append-system-prompt"),
+    mode: exchange("text", "json", "rpc"),
+    models: list("--models"),
+    noPromptTemplates: flag("--no-prompt-templates"),
+    noSkills: flag("--no-skills"),
+    noThemes: flag("--no-themes"),
+    print: always,
+    promptTemplate: each("--prompt-template"),
+    theme: each("--theme"),
+    verbose: flag("--verbose"),
     extension: each("--extension"),
     noExtensions: flag("--no-extensions"),
     noSession: flag("--no-session"),
@@ -152,6 +187,23 @@ export const described = (given) => {
   if (typeof given === "string") return { adapter: given };
   if (typeof given !== "object" || given === null || typeof given.generate === "function") return undefined;
   return given.command === undefined && given.adapter === undefined ? undefined : { ...given };
+};
+
+// The arguments with which a program gets only the tools that a task allows.
+const ALLOWED = {
+  claude: (tools) => (tools.length === 0 ? ["--tools", ""] : list("--allowedTools")(tools)),
+  gemini: each("--allowed-tools"),
+  pi: (tools) => (tools.length === 0 ? ["--no-tools"] : list("--tools")(tools)),
+};
+
+// An agent that is a command, with only these tools.
+export const withTools = (command, tools) => {
+  if (tools === undefined) return command;
+  const allowed = ALLOWED[command?.adapter];
+  if (allowed === undefined) throw invalid("`allowTools` is for ClaudeCodeAgent, GeminiAgent and PiAgent");
+  if (!Array.isArray(tools)) throw invalid("`allowTools` is a list of names of tools");
+  if (tools.length === 0 && command.adapter === "gemini") throw invalid("`allowTools` cannot be empty for GeminiAgent: it has no option for that");
+  return { ...command, args: [...(command.args ?? []), ...allowed(tools)] };
 };
 
 const callOf = (given) => {

@@ -1,6 +1,6 @@
 // Components that consist of other elements, under the names and with the attributes of upstream.
 // Where a later step depends on an earlier one, it is given the earlier one's output.
-import { Approval, Boundary, Element, Fragment, HumanTask, Loop, Parallel, Sequence, Task, Timer, Worktree } from "stockade:elements";
+import { Approval, Boundary, ContinueAsNew, Element, Fragment, HumanTask, Loop, Parallel, Sequence, Task, Timer, Worktree } from "stockade:elements";
 import { runOfContext } from "stockade:context";
 import { checkKeys } from "stockade:keys";
 import { here } from "stockade:position";
@@ -469,9 +469,9 @@ const missing = (name, why) =>
     { displayName: name },
   );
 
-export const ContinueAsNew = missing("ContinueAsNew", "a run keeps all its state, however long it is; use a <Loop>");
 export const Aspects = missing("Aspects", "tokens and costs of agents are not known to Stockade; use timeoutMs for limits of time");
 export const Memory = missing("Memory", "there is no memory that outlives a run; use outputs, or files of the project");
+export const Monitor = missing("Monitor", "`stockade up`, `stockade inspect` and `stockade metrics` show a run");
 export const Trellis = missing("Trellis", "use <Parallel> and <Sequence>");
 export const DelegationChain = missing("DelegationChain", "use <EscalationChain> or <Sequence>");
 export const SuperSmithers = missing("SuperSmithers", "a workflow cannot change its own file while it runs");
@@ -486,4 +486,4 @@ const undisplayed = (name) => () => {
 };
 export const UI = undisplayed("UI");
 export const TUI = undisplayed("TUI");
-export { HumanTask, Worktree };
+export { ContinueAsNew, HumanTask, Worktree };

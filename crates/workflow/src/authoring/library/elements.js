@@ -47,6 +47,8 @@ export const Subflow = component("subflow");
 export const Sandbox = component("sandbox");
 export const HumanTask = component("human");
 export const Worktree = component("worktree");
+// The end of the run, and the start of another one with a state.
+export const ContinueAsNew = component("continue-as-new");
 // Elements with what is done after a failure in them, and in any case.
 export const Boundary = component("boundary");
 

@@ -1,4 +1,5 @@
 // Functions and values that upstream's files import beside the elements.
+import { ContinueAsNew, Element } from "stockade:elements";
 import { SmithersError } from "stockade:smithers";
 
 const text = { type: ["string", "null"] };
@@ -43,5 +44,5 @@ export const mdxPlugin = () => {};
 
 export const runWorkflow = () => absent("runWorkflow()", "runs are started by `stockade up`; use <Subflow> for a workflow in another one");
 export const executeChildWorkflow = () => absent("executeChildWorkflow()", "use <Subflow>, or the function of this name in the request of a provider");
-export const continueAsNew = () => absent("continueAsNew()", "a run keeps all its state, however long it is; use a <Loop>");
+export const continueAsNew = (state) => new Element(ContinueAsNew, state === undefined ? {} : { state });
 export const usePatched = () => absent("usePatched()", "`stockade resume --accept-workflow-change` continues a run with changed code");

@@ -1,12 +1,12 @@
 // Converts elements to a tree of plain values, which the host reads and checks.
 // Functions stay here; the host refers to them by their numbers.
-import { agentsOf, asking, described, isFunction, unsupported } from "stockade:agents";
+import { agentsOf, asking, described, isFunction, unsupported, withTools } from "stockade:agents";
 import { row } from "stockade:answers";
 import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
 import { here } from "stockade:position";
 import { hasElement, text } from "stockade:prompts";
 import { idOf } from "stockade:sandbox";
-import { accepted, isParsed, output, parsed } from "stockade:schemas";
+import { accepted, exampleOf, isParsed, output, parsed } from "stockade:schemas";
 import { SmithersError, isWorkflow, useCtx, within } from "stockade:smithers";
 import { plain } from "stockade:values";
 import { Head, Differences } from "stockade:differences";
@@ -40,12 +40,27 @@ const named = (source, message) => {
   return new SmithersError("INVALID_INPUT", place === undefined ? message : `${place.file}:${place.line}:${place.column} — ${message}`);
 };
 
+const PLACED = /^\S+:\d+:\d+ — /;
+
+// What a component renders. What it refuses is told with the place of its element.
+const made = (component, props, source) => {
+  try {
+    return component(props);
+  } catch (error) {
+    const isRefusal = error instanceof SmithersError && error.code === "INVALID_INPUT" && !PLACED.test(error.message);
+    throw isRefusal ? named(source, error.message) : error;
+  }
+};
+
 // A description of a value that is not an element, for messages.
 const kindOfValue = (value) => {
   if (typeof value === "function") return "a function";
   if (typeof value?.then === "function") return "a promise";
   return typeof value === "object" ? "an object" : JSON.stringify(value);
 };
+
+// The elements that need no id, and how the names begin that are derived for them.
+const UNNAMED = { loop: "loop", "continue-as-new": "continue" };
 
 // The numbers that were assigned, by name, and the names.
 const refs = new Map();
@@ -86,6 +101,13 @@ const scored = async ({ id, scorers }, output) => {
   return output;
 };
 
+// A prompt that is one component gets an example of the answer as its property `schema`.
+const withSchema = (content, target) => {
+  if (!(content instanceof Element) || typeof content.type !== "function" || kindOf(content.type) !== undefined) return content;
+  const example = content.props.schema === undefined ? exampleOf(target) : undefined;
+  return example === undefined ? content : new Element(content.type, { ...content.props, schema: example }, content.source, content.key);
+};
+
 // The function for each role, from the attributes of its element.
 const FUNCTIONS = {
   workflow: ({ workflow }) => workflow,
@@ -97,7 +119,9 @@ const FUNCTIONS = {
   accept: (props) => (value) => rowOf({ output: props.schema ?? props.output, outputSchema: props.outputSchema }, value),
   content: (props) => {
     const { children } = props;
-    if (agentsOf(props).length > 0) return async (...given) => text(typeof children === "function" ? await children(...given) : children);
+    if (agentsOf(props).length > 0) {
+      return async (...given) => text(withSchema(typeof children === "function" ? await children(...given) : children, target(props)));
+    }
     // An invalid value for the table is a failure of the task, not of the rendering.
     if (typeof children !== "function") return () => rowOf(props, children);
     return async (...given) => scored(props, await returned(props, await children(...given)));
@@ -189,8 +213,9 @@ export class Rendering {
       throw named(source, `${kindOfValue(value)} is not allowed between elements${asynchronous || ": a workflow consists of elements such as <Task>"}`);
     }
     const inPlace = before[found.length];
-    if (kindOf(value.type) === "loop" && value.props.id === undefined) {
-      value = new Element(value.type, { ...value.props, id: here.named(this.#path, "loop") }, value.source);
+    const unnamed = UNNAMED[kindOf(value.type)];
+    if (unnamed !== undefined && value.props.id === undefined) {
+      value = new Element(value.type, { ...value.props, id: here.named(this.#path, unnamed) }, value.source);
     }
     let node = this.#differences.kept(value, inPlace);
     if (node === undefined) {
@@ -215,7 +240,7 @@ export class Rendering {
   // Expands a fragment or a component.
   #other({ type, props }, found, before, source) {
     if (type === Fragment) this.#walk(props.children, found, before, source);
-    else if (typeof type === "function") this.#walk(here.at(this.#path, () => type(props)), found, before, source);
+    else if (typeof type === "function") this.#walk(here.at(this.#path, () => made(type, props, source)), found, before, source);
     else throw named(source, `${String(type)} is not an element: is it imported?`);
   }
 
@@ -268,7 +293,9 @@ export class Rendering {
 
   #describe(kind, head) {
     const { props } = head.element;
-    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, ...rest } = props;
+    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, allowTools, depsOptional, ...rest } = props;
+    // Its values are schemas, and the host refuses it by its name.
+    if (depsOptional !== undefined) rest.depsOptional = true;
     const values = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
     if ("output" in props) values.output = output(table, this.#known);
     if (schema !== undefined) values.schema = output(schema, this.#known);
@@ -289,6 +316,7 @@ export class Rendering {
       values.provider = { $: "provider", id: idOf(provider) };
     }
     const agents = agentsOf(props).map((one, at) => this.#agent(head, one, at));
+    if (allowTools !== undefined && agents.length === 0) throw new SmithersError("INVALID_INPUT", "<Task> has `allowTools`, but no `agent`");
     if (agents.length > 0) values.agent = agents[0];
     else if ("agent" in props && typeof children !== "function") values.agent = { $: "nothing" };
     if (agents.length > 1) values.fallbacks = agents.slice(1);
@@ -303,7 +331,7 @@ export class Rendering {
   #agent(head, given, at) {
     const why = unsupported(given);
     if (why !== undefined) throw new SmithersError("INVALID_INPUT", `<Task> cannot use this agent: ${why}`);
-    const command = described(given);
+    const command = withTools(described(given), head.element.props.allowTools);
     if (command !== undefined) return { ...plain(command), $: "agent", read: this.#function(head, "read").ref };
     return isFunction(given) ? this.#function(head, "agent", at) : plain(given);
   }
@@ -314,7 +342,7 @@ export class Rendering {
     if (typeof children === "function") return this.#function(head, "content");
     if (hasAgent) {
       try {
-        const prompt = text(children);
+        const prompt = text(withSchema(children, outputSchema ?? table));
         return prompt === "" ? undefined : { $: "value", value: prompt };
       } catch (error) {
         if (error?.isMisplaced) throw error;

@@ -2,6 +2,8 @@
 import { SmithersError, isZod, tableOf } from "stockade:smithers";
 
 const MAX_PROBLEMS = 5;
+// The member of the input with the state of the run that was continued.
+const CONTINUATION = "__smithersContinuation";
 
 // All schemas so far, by their numbers.
 const schemas = [];
@@ -88,7 +90,11 @@ export const accepted = async (target, value, code) => {
 // The input of a workflow, as its function receives it.
 export const given = (workflow, input) => {
   const schema = workflow.schemas?.input;
-  return schema === undefined ? input : parsed(schema, input, "INVALID_INPUT_VALUE");
+  if (schema === undefined) return input;
+  // What a run that was continued as this one has left is no part of the schema.
+  if (!isObject(input) || !Object.hasOwn(input, CONTINUATION)) return parsed(schema, input, "INVALID_INPUT_VALUE");
+  const { [CONTINUATION]: continuation, ...own } = input;
+  return { ...parsed(schema, own, "INVALID_INPUT_VALUE"), [CONTINUATION]: continuation };
 };
 
 const jsonSchema = (schema) => {
@@ -109,6 +115,37 @@ const jsonSchema = (schema) => {
     throw new SmithersError("INVALID_INPUT", "this version of zod cannot convert the schema to JSON Schema: use zod 4");
   }
   return convert(schema, { unrepresentable: "any" });
+};
+
+const EXAMPLES = { string: "string", number: 0, integer: 0, boolean: false, null: null };
+const MAX_DEPTH = 16;
+
+// A value that a JSON Schema describes, as an example.
+const example = (schema, root, depth = 0) => {
+  if (typeof schema !== "object" || schema === null || depth > MAX_DEPTH) return null;
+  if (typeof schema.$ref === "string") {
+    const found = schema.$ref.split("/").slice(1).reduce((at, part) => at?.[part], root);
+    return example(found, root, depth + 1);
+  }
+  if (schema.const !== undefined) return schema.const;
+  if (schema.default !== undefined) return schema.default;
+  if (Array.isArray(schema.enum)) return schema.enum[0];
+  const [choice] = schema.anyOf ?? schema.oneOf ?? schema.allOf ?? [];
+  if (choice !== undefined) return example(choice, root, depth + 1);
+  const type = [schema.type].flat()[0];
+  if (type === "object" || schema.properties !== undefined) {
+    return Object.fromEntries(Object.entries(schema.properties ?? {}).map(([name, part]) => [name, example(part, root, depth + 1)]));
+  }
+  if (type === "array") return schema.items === undefined ? [] : [example(schema.items, root, depth + 1)];
+  if (type === "string" && typeof schema.description === "string") return schema.description;
+  return EXAMPLES[type] ?? null;
+};
+
+// An example of the values of an output, as JSON text; undefined for an output without a schema.
+export const exampleOf = (target) => {
+  const schema = isObject(target) ? jsonSchema(schemaOf(target)) : undefined;
+  if (typeof schema !== "object" || schema === null || schema.properties === undefined) return undefined;
+  return JSON.stringify(example(schema, schema), null, 2);
 };
 
 export const schemaNumber = (schema) => {

@@ -9,7 +9,7 @@ export {
 } from "stockade:agents";
 export {
   ApprovalGate, Aspects, CheckSuite, ClassifyAndRoute, ContentPipeline, ContinueAsNew, Debate, DecisionTable, DelegationChain, DriftDetector, EscalationChain,
-  GatherAndSynthesize, HumanTask, IsolatedClone, Kanban, Memory, Optimizer, Panel, Poller, ReviewLoop, Runbook, Saga, ScanFixVerify, SuperSmithers, Supervisor,
+  GatherAndSynthesize, HumanTask, IsolatedClone, Kanban, Memory, Monitor, Optimizer, Panel, Poller, ReviewLoop, Runbook, Saga, ScanFixVerify, SuperSmithers, Supervisor,
   TUI, Trellis, TryCatchFinally, UI, Worktree,
 } from "stockade:components";
 export {

@@ -47,6 +47,10 @@ impl Execution {
                     self.apply_decision(&key, &task, on_deny, (&answer.payload, row));
                 }
                 _ if task.needs_approval => self.approve_or_fail(&key, &task, &answer.payload),
+                // It waits for the permission to start.
+                Work::Sandbox(_) if attempts == 0 => {
+                    self.approve_or_fail(&key, &task, &answer.payload);
+                }
                 Work::Sandbox(_) => self.apply_review(&key, &task, &answer.payload),
                 _ => self.finish(&key, &task, row),
             }

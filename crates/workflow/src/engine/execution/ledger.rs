@@ -42,6 +42,11 @@ impl Ledger {
         }
     }
 
+    /// The number of the next event.
+    pub(super) const fn next_event(&self) -> i64 {
+        self.next_event
+    }
+
     pub(super) fn push(&mut self, statement: Statement) {
         self.statements.push(statement);
     }

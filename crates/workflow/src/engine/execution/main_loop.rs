@@ -61,8 +61,13 @@ impl Execution {
                 continue;
             }
             let step = self.plan_next(attempts.is_empty());
-            if let Step::End(end) = step {
-                return self.end(end).await;
+            match step {
+                Step::End(end) => return self.end(end).await,
+                Step::Continue(state) => {
+                    let end = self.continue_as_new(state).await?;
+                    return self.end(end).await;
+                }
+                Step::Repeat | Step::Wait => {}
             }
             if self.look_up_outputs().await? {
                 continue;
@@ -78,6 +83,7 @@ impl Execution {
             } else {
                 self.set_status(RunStatus::Running);
             }
+            self.keep_files().await;
             self.commit().await?;
             self.discard_replaced_bundles().await;
             self.rest_if_waiting_long().await;
@@ -219,6 +225,7 @@ impl Execution {
             self.commit().await?;
             self.discard_replaced_bundles().await;
         }
+        self.keep_last_files().await;
         self.end_agent_workspaces().await;
         self.end_run_sandboxes().await;
         self.take_lines();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::outcome::End;
 use super::state::Execution;
 use crate::engine::task_error::TaskError;
-use crate::graph::{Graph, Task, nearest};
+use crate::graph::{Graph, Task, Work, nearest};
 use crate::journal::current_iterations;
 use crate::schedule::{LoopStep, Phase};
 use crate::store::loops;
@@ -21,6 +21,8 @@ pub(super) enum Step {
     Wait,
     /// The run has ended.
     End(End),
+    /// The run ends, and continues as a new one with this state.
+    Continue(Value),
 }
 
 impl Execution {
@@ -41,6 +43,13 @@ impl Execution {
                 error
             });
             return Step::End(End::Failed(error));
+        }
+        let next = plan.ready.iter().find_map(|(_, task)| match &task.work {
+            Work::Continue(state) => Some(state.clone()),
+            _ => None,
+        });
+        if let Some(state) = next {
+            return if is_idle { Step::Continue(state) } else { Step::Wait };
         }
         if plan.is_finished {
             return Step::End(End::Finished(self.output()));

@@ -33,6 +33,11 @@ impl StartQueue {
         self.starts.push((key.clone(), Arc::clone(task)));
     }
 
+    /// The tasks that start next.
+    pub(super) fn starts(&self) -> impl Iterator<Item = &(Key, Arc<Task>)> {
+        self.starts.iter()
+    }
+
     pub(super) const fn has_starts(&self) -> bool {
         !self.starts.is_empty()
     }

@@ -11,6 +11,7 @@ use super::agent_sandboxes::AgentSandboxes;
 use super::child_count::WaitingChildren;
 use super::ledger::Ledger;
 use super::plan::RunPlan;
+use super::project_files::KeptFiles;
 use super::run_sandboxes::RunSandboxes;
 use super::start_queue::StartQueue;
 use super::task_table::TaskTable;
@@ -44,6 +45,7 @@ pub(crate) struct Execution {
     pub(super) sandboxes: RunSandboxes,
     pub(super) agent_events: AgentEvents,
     pub(super) agents: AgentSandboxes,
+    pub(super) kept_files: KeptFiles,
     /// Whether a wait has started whose answer may have arrived already.
     pub(super) has_new_waits: bool,
     /// The sandboxes whose changes were applied by their last attempt.
@@ -119,6 +121,7 @@ impl Execution {
             sandboxes: RunSandboxes::new(sandbox::slots(&run.environment())),
             agent_events: AgentEvents::default(),
             agents: AgentSandboxes::default(),
+            kept_files: KeptFiles::default(),
             has_new_waits: false,
             changed: HashSet::new(),
             run,
@@ -150,7 +153,7 @@ impl Execution {
 }
 
 /// The row of a finished task in the journal.
-pub(super) fn journal_row(key: &Key, row: &TaskRow) -> Option<Value> {
+pub(in crate::engine) fn journal_row(key: &Key, row: &TaskRow) -> Option<Value> {
     let (table, value) = (row.table.as_ref()?, row.output.as_ref()?);
     Some(json!({ "table": table, "node": key.node, "iteration": key.iteration, "value": value }))
 }

@@ -1,5 +1,6 @@
 //! The start of tasks: their rows, their first events, and the attempts of their work.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,8 @@ impl Execution {
             return true;
         }
         // A task that has started was approved.
-        if task.needs_approval && self.tasks.start(key, task).attempts == 0 {
+        let asks_first = task.needs_approval || self.needs_consent(task);
+        if asks_first && self.tasks.start(key, task).attempts == 0 {
             self.wait_for_approval(key, task);
             return false;
         }
@@ -42,6 +44,8 @@ impl Execution {
                 self.finish(key, task, value.clone());
                 return true;
             }
+            // It never starts: it ends the run (`planning`).
+            Work::Continue(_) => {}
             Work::Compute { .. }
             | Work::Agent { .. }
             | Work::Command { .. }
@@ -96,10 +100,30 @@ impl Execution {
         // The approval may have arrived already.
         self.has_new_waits = true;
         self.store_task(key);
-        self.ledger.event(json!({
+        let mut event = json!({
             "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration, "attempt": 0,
             "label": task.name(), "status": status,
-        }));
+        });
+        if let Some(ports) = host_ports(task) {
+            let ports: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+            event["title"] =
+                format!("it uses the proxy {} of this machine", ports.join(" and ")).into();
+        }
+        self.ledger.event(event);
+    }
+
+    /// Whether a sandbox uses a proxy of this machine that the user has not allowed in this run. A sandbox
+    /// that has started with the same proxies was allowed. In a sandbox, the host asks.
+    fn needs_consent(&self, task: &Task) -> bool {
+        let Some(ports) = host_ports(task).filter(|_| self.state.options.sandboxes.is_some())
+        else {
+            return false;
+        };
+        let mut started = self.tasks.started();
+        !started.any(|key| {
+            let known = self.plan.task(key).and_then(|known| host_ports(&known));
+            known.is_some_and(|known| ports.is_subset(&known))
+        })
     }
 
     /// Handles an approval: the task may start.
@@ -195,6 +219,12 @@ impl Execution {
             task,
         }
     }
+}
+
+/// The ports of the host's loopback that a sandbox uses as proxies, if there are any.
+fn host_ports(task: &Task) -> Option<BTreeSet<u16>> {
+    let Work::Sandbox(sandbox) = &task.work else { return None };
+    Some(sandbox.host_ports()).filter(|ports| !ports.is_empty())
 }
 
 /// The event of an attempt that starts.

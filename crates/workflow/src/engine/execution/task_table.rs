@@ -112,6 +112,11 @@ impl TaskTable {
         self.rows.iter().filter(|(_, row)| row.status == TaskStatus::Finished)
     }
 
+    /// The tasks that have started an attempt.
+    pub(super) fn started(&self) -> impl Iterator<Item = &Key> {
+        self.rows.iter().filter(|(_, row)| row.attempts > 0).map(|(key, _)| key)
+    }
+
     /// The tasks whose changes are in a bundle.
     pub(super) fn with_bundle(&self, bundle: &str) -> Vec<Key> {
         let has = |row: &TaskRow| row.bundle.as_deref() == Some(bundle);

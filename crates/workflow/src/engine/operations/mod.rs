@@ -2,6 +2,7 @@
 
 mod cancellation;
 mod decisions;
+mod fork;
 mod signals;
 mod times;
 
@@ -11,9 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 use stockade_api::{
-    Ack, Caller, Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ListSandboxes, Measure,
-    Measurements, Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SecretValue, SendSignal,
-    SetSecrets, TaskInfo, Up,
+    Ack, Caller, Decide, FindRun, Follow, Fork, Inspection, LATEST, ListRuns, ListSandboxes,
+    Measure, Measurements, Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SecretValue,
+    SendSignal, SetSecrets, TaskInfo, Up,
 };
 use stockade_core::{Code, Problem};
 use stockade_durable::{Statement, WorkflowId};
@@ -68,8 +69,12 @@ impl stockade_api::Workflows for Workflows {
         let Up { input, environment, max_concurrency, secrets, .. } = request;
         // Its first task may need them at once.
         self.state.secrets.add(&id, secrets);
-        let new = RunRequest { id, file, input, environment, max_concurrency };
+        let new = RunRequest { id, file, input, environment, max_concurrency, fork: None };
         self.submit(caller, new, user_code, &rendering).await
+    }
+
+    async fn fork(&self, caller: &Caller, request: Fork) -> Result<Run> {
+        Box::pin(self.fork_run(caller, request)).await
     }
 
     async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
@@ -115,7 +120,8 @@ impl stockade_api::Workflows for Workflows {
         let waits = waits.into_iter().map(|open| open.wait).collect();
         let sandboxes = sandboxes.map_err(from_store)?;
         let problem = self.stop_of(&row)?;
-        Ok(Inspection { run: row.run, tasks, sandboxes, waits, problem })
+        let forked_from = self.origin_of_fork(&row.run.id).await?;
+        Ok(Inspection { run: row.run, tasks, sandboxes, waits, problem, forked_from })
     }
 
     async fn follow(&self, caller: &Caller, request: Follow) -> Result<RunUpdate> {
@@ -159,14 +165,7 @@ impl stockade_api::Workflows for Workflows {
     async fn resume_run(&self, caller: &Caller, request: ResumeRun) -> Result<Run> {
         let row = self.find_own(caller, &request.id).await?;
         let (run, id) = (row.run.clone(), request.id.as_str());
-        let named = run_secrets::bound(&row.environment).unwrap_or_default();
-        if let Some(name) =
-            request.secrets.keys().find(|name| named.iter().all(|it| it.name != **name))
-        {
-            let message = format!("the run {id} was started without the secret {name}");
-            return Err(Problem::new(Code::InvalidInput, message)
-                .because("the hosts that receive a secret are those of `stockade up --secret`"));
-        }
+        run_secrets::check_named(id, &row.environment, request.secrets.keys())?;
         self.give_secrets(caller, id, &request.secrets).await;
         self.state.secrets.add(id, request.secrets);
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {

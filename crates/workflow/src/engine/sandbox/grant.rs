@@ -320,6 +320,13 @@ mod tests {
         let cases = [
             (json!({}), None, None, None),
             (json!({ "allowNetwork": true }), None, Some("allowNetwork"), None),
+            // A proxy of the host's loopback that the user has not allowed for the outer one.
+            (
+                json!({ "allowNetwork": true, "egress": { "httpProxy": "http://127.0.0.1:8080" } }),
+                None,
+                Some("allowNetwork"),
+                Some("the outer sandbox"),
+            ),
             (json!({ "runtime": "native" }), None, None, None),
             (json!({ "runtime": "bubblewrap" }), None, None, None),
             (json!({ "runtime": "docker" }), None, Some("`docker`"), Some("`docker`")),

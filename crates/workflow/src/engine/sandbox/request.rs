@@ -105,8 +105,7 @@ pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, TaskError>
     if let Some(message) = unknown.into_iter().flatten().next() {
         return Err(invalid(message));
     }
-    let read = sandbox.egress.as_ref().map(Contract::parse);
-    read.transpose().map_err(|error| invalid(error.to_string()))
+    sandbox.contract().map_err(|error| invalid(error.to_string()))
 }
 
 /// The configuration as it is stored: without values of variables, certificates and bindings.

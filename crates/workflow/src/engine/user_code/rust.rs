@@ -169,9 +169,11 @@ fn incomplete(graph: &Graph, workflow: &RustWorkflow) -> Vec<Fault> {
             Work::Compute { function, .. } => (vec![*function], true),
             Work::Agent { agent, prompt } => (vec![*agent, prompt.function()], true),
             Work::Command { agent, prompt } => (vec![agent.read, prompt.function()], true),
-            Work::Static(_) | Work::Subflow { .. } | Work::Sandbox(_) | Work::Node(_) => {
-                (Vec::new(), true)
-            }
+            Work::Static(_)
+            | Work::Subflow { .. }
+            | Work::Sandbox(_)
+            | Work::Node(_)
+            | Work::Continue(_) => (Vec::new(), true),
             Work::Approval(_) | Work::Timer(_) | Work::Event(_) => (Vec::new(), false),
         };
         if called.iter().any(|it| *it != Function::NONE && !workflow.functions.contains_key(it)) {

@@ -64,6 +64,7 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("human", "HumanTask"),
     ("worktree", "Worktree"),
     ("boundary", "TryCatchFinally"),
+    ("continue-as-new", "ContinueAsNew"),
 ];
 
 /// The default of `maxIterations`.
@@ -182,6 +183,7 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
 }
 
 fn repeated(props: &mut Props<'_>) -> Loop {
+    props.refuse("continueAsNewEvery", "a <ContinueAsNew> after the loop does it");
     let id = props.required_text("id");
     props.text("label");
     let until = props.flag("until").unwrap_or_default();

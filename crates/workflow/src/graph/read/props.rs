@@ -74,6 +74,13 @@ impl<'a> Props<'a> {
         self.values.remove(name).filter(|value| !value.is_null())
     }
 
+    /// Refuses an attribute that Smithers has, and that is not executed here.
+    pub(super) fn refuse(&mut self, name: &'static str, why: &str) {
+        if self.values.remove(name).is_some_and(|value| !value.is_null()) {
+            self.fault(format!("`{name}` is not supported: {why}"));
+        }
+    }
+
     /// Takes the attribute if its value has this tag.
     pub(super) fn take_tagged(
         &mut self,

@@ -54,6 +54,7 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
             event(props, &id)
         }
         "subflow" => subflow(props),
+        "continue-as-new" => Work::Continue(props.take("state").unwrap_or_default()),
         _ => match node::read(kind, props) {
             Some(node) => Work::Node(Box::new(node)),
             None => Work::Sandbox(Box::new(sandbox::read(props))),
@@ -81,7 +82,8 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
             "cannot be in a <Worktree>: a sandbox works on a copy of the project of its own",
         );
     }
-    let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
+    let produces =
+        !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_) | Work::Continue(_));
     if produces && output.is_none() && !has_output && !is_skipped {
         props.fault("needs `output`: its output is validated and stored");
     }
@@ -126,11 +128,18 @@ fn refuse_unsupported(props: &mut Props<'_>) {
     drop(props.take("scorers"));
     for (name, why) in [
         ("memory", "there is no memory that outlives a run"),
-        ("allowTools", "the tools of an agent are set by the options of its program"),
+        ("depsOptional", "a function reads an output that may be missing with ctx.outputMaybe()"),
+        ("priority", "tasks start in the order of the file; <Parallel maxConcurrency> limits them"),
+        ("failurePolicy", "use continueOnFail, or <TryCatchFinally>"),
+        ("maxSchemaRetries", "an answer that the schema refuses is a failed attempt: use retries"),
+        (
+            "sideEffect",
+            "a finished task never starts again, and retries={0} prevents a second attempt",
+        ),
+        ("fork", "an agent gets what it needs in its prompt"),
+        ("bind", "pass values with needs or deps"),
     ] {
-        if props.take(name).is_some() {
-            props.fault(format!("`{name}` is not supported: {why}"));
-        }
+        props.refuse(name, why);
     }
 }
 
@@ -364,7 +373,8 @@ fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {
             Growth::Exponential
         }
     };
-    let waits = matches!(work, Work::Approval(_) | Work::Timer(_) | Work::Event(_));
+    let waits =
+        matches!(work, Work::Approval(_) | Work::Timer(_) | Work::Event(_) | Work::Continue(_));
     let is_known = matches!(work, Work::Static(_));
     let usual = if continue_on_fail { Some(0) } else { Retry::DEFAULT.limit };
     let limit = if never || waits || is_known { Some(0) } else { limit.unwrap_or(usual) };
