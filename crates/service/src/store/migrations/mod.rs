@@ -82,6 +82,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "secrets of owners, sealed",
         sql: include_str!("sqlite/0014_secrets.sql"),
     },
+    Migration {
+        number: 15,
+        name: "answers to requests about secrets",
+        sql: include_str!("sqlite/0015_secret_requests.sql"),
+    },
 ];
 
 #[cfg(test)]
