@@ -73,6 +73,20 @@ impl Delivery<'_> {
         }
         check_variables(mappings.iter().map(|mapping| mapping.env.as_str()))
             .map_err(vault_problem)?;
+        self.values(mappings).await
+    }
+
+    /// The values for names that are no variables.
+    ///
+    /// # Errors
+    /// As [`Delivery::variables`].
+    pub(crate) async fn values(
+        &self,
+        mappings: &[SecretMapping],
+    ) -> Result<Vec<(String, Zeroizing<String>)>> {
+        if mappings.is_empty() {
+            return Ok(Vec::new());
+        }
         let references: Vec<_> = mappings.iter().map(|mapping| &mapping.secret).collect();
         let all = self.within_time(self.fetch(&references)).await?;
         let value = |(mapping, fields): (&SecretMapping, &Fields)| {

@@ -1,7 +1,7 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` and `e2b` with
-//! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `remote` uses the
+//! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `e2b_secrets` its secrets, `remote` uses the
 //! commands of Stockade; `ports` is about ports of sandboxes, `browsers` and `playground` about what browsers
 //! use; `listener` is about the listener itself, `stopped` about the ends of streams, `killed` about servers
 //! that are killed, `limited` about limits and metrics; `hostile` and `fuzzed` send requests that no client
@@ -12,6 +12,7 @@ mod clients;
 mod credential_vault;
 mod e2b;
 mod e2b_access;
+mod e2b_secrets;
 mod every_route;
 mod from_inside;
 mod fuzzed;
