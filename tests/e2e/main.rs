@@ -19,6 +19,7 @@ mod audit;
 mod authorities;
 mod bundle;
 mod call;
+mod canary;
 #[path = "../cases/support.rs"]
 mod cases;
 mod command_line;
@@ -71,6 +72,7 @@ mod smithers_pages;
 mod smithers_types;
 mod snapshots;
 mod snippet;
+mod ssh_agent;
 mod sync;
 mod tools;
 mod tty;

@@ -10,6 +10,7 @@ use stockade_core::{Code, Problem, SandboxId};
 use crate::Result;
 use crate::injection::Injections;
 use crate::secrets::SecretStatus;
+use crate::vault::{SecretMapping, SecretScope};
 
 /// The requested network of a sandbox. The default allows no host, but denied connections are
 /// recorded.
@@ -39,6 +40,10 @@ pub struct Network {
     /// gives. Values are not here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<BoundSecret>,
+    /// Secrets whose values are those of stored secrets of the owner: `env` is the name of one of
+    /// `secrets`. The values are fetched each time that the egress process is started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stored_secrets: Vec<SecretMapping>,
     /// Whether traffic with the placeholder of a secret to other hosts is refused.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub strict_secrets: bool,
@@ -58,6 +63,7 @@ impl Default for Network {
             rules: Vec::new(),
             injections: None,
             secrets: Vec::new(),
+            stored_secrets: Vec::new(),
             strict_secrets: false,
             upstream_proxy: None,
         }
@@ -110,7 +116,35 @@ impl Network {
     /// # Errors
     /// As [`Network::bindings`].
     pub fn check_secrets(&self) -> Result<()> {
-        self.bindings(sample_placeholder).map(drop)
+        let bindings = self.bindings(sample_placeholder)?;
+        for (index, SecretMapping { env, secret }) in self.stored_secrets.iter().enumerate() {
+            let invalid = |message: String| Err(Problem::new(Code::InvalidInput, message));
+            if !bindings.iter().any(|binding| binding.credential == *env) {
+                return invalid(format!(
+                    "the stored secret for {env} is for no secret of the sandbox"
+                ));
+            }
+            if self.stored_secrets.iter().take(index).any(|other| other.env == *env) {
+                return invalid(format!("there are two stored secrets for {env}"));
+            }
+            if secret.scope != SecretScope::Caller {
+                return invalid(format!("the stored secret for {env} must be the owner's own"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same network with these stored secrets instead of those for the same names, and without
+    /// those for `forgotten` names.
+    #[must_use]
+    pub fn with_stored(&self, stored: &[SecretMapping], forgotten: &[String]) -> Self {
+        let mut changed = self.clone();
+        let is_replaced = |name: &String| {
+            forgotten.contains(name) || stored.iter().any(|mapping| mapping.env == *name)
+        };
+        changed.stored_secrets.retain(|own| !is_replaced(&own.env));
+        changed.stored_secrets.extend(stored.iter().cloned());
+        changed
     }
 
     /// The bindings of its secrets. `placeholder` is what programs inside have instead of the value
@@ -253,6 +287,9 @@ impl Network {
         if let Some(strict) = change.strict_secrets {
             changed.strict_secrets = strict;
         }
+        let bindings = changed.bindings(sample_placeholder)?;
+        let is_there = |name: &String| bindings.iter().any(|own| own.credential == *name);
+        changed.stored_secrets.retain(|own| is_there(&own.env));
         changed.check_secrets()?;
         Ok(changed)
     }

@@ -27,7 +27,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// The file of a data directory, to append to.
 #[derive(Debug)]
 pub struct Log {
-    directory: OwnedFd,
+    data_directory: OwnedFd,
     /// The path of the data directory, which names its checkpoint.
     data: PathBuf,
     keys: Option<Keys>,
@@ -37,6 +37,7 @@ pub struct Log {
 /// The open file, and the end of it that this process has written.
 #[derive(Debug)]
 struct Open {
+    directory: OwnedFd,
     file: OwnedFd,
     own_end: Option<(u64, Head)>,
 }
@@ -56,8 +57,11 @@ impl Log {
             open_directory(data, true)?.ok_or_else(|| Error::log("opened", Errno::NOENT))?;
         let keys = keys.map(KeyDirectory::open_or_create).transpose()?.flatten();
         let file = open_file(directory.as_fd())?;
-        let open = Mutex::new(Open { file, own_end: None });
-        Ok(Self { directory, data: path.to_owned(), keys, open })
+        let data_directory = data
+            .try_clone_to_owned()
+            .map_err(|source| Error::Log { operation: "opened", source })?;
+        let open = Mutex::new(Open { directory, file, own_end: None });
+        Ok(Self { data_directory, data: path.to_owned(), keys, open })
     }
 
     /// Whether records are signed.
@@ -108,7 +112,8 @@ impl Log {
         fs::fdatasync(&open.file).map_err(|errno| Error::log("written", errno))
     }
 
-    /// Locks the file. Another one may have its name by now.
+    /// Locks the file. Another one, or another directory, may have its name by now: records that are
+    /// written where nobody reads them would be lost.
     fn lock(&self, open: &mut Open) -> Result<Lock, Error> {
         let failed = |errno| Error::log("opened", errno);
         loop {
@@ -118,13 +123,22 @@ impl Log {
                     .try_clone()
                     .map_err(|source| Error::Log { operation: "opened", source })?,
             );
-            let own = fs::fstat(&open.file).map_err(failed)?;
-            let named = fs::statat(&self.directory, FILE, fs::AtFlags::SYMLINK_NOFOLLOW);
-            if named.is_ok_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)) {
+            let is_named = |directory: BorrowedFd<'_>, name, of: &OwnedFd| {
+                let own = fs::fstat(of).map_err(failed)?;
+                let named = fs::statat(directory, name, fs::AtFlags::SYMLINK_NOFOLLOW);
+                let named = named.map(|named| (named.st_dev, named.st_ino));
+                Ok::<_, Error>(named == Ok((own.st_dev, own.st_ino)))
+            };
+            if is_named(self.data_directory.as_fd(), DIRECTORY, &open.directory)?
+                && is_named(open.directory.as_fd(), FILE, &open.file)?
+            {
                 return Ok(lock);
             }
             drop(lock);
-            *open = Open { file: open_file(self.directory.as_fd())?, own_end: None };
+            let directory = open_directory(self.data_directory.as_fd(), true)?
+                .ok_or_else(|| Error::log("opened", Errno::NOENT))?;
+            let file = open_file(directory.as_fd())?;
+            *open = Open { directory, file, own_end: None };
         }
     }
 

@@ -150,6 +150,34 @@ fn a_removed_file_is_found_also_after_the_next_record() {
     assert!(!place.verify().valid);
 }
 
+/// As an attacker, or who restores a backup, replaces the directory below a server that runs.
+#[test]
+fn an_older_copy_of_the_directory_is_found_and_has_the_next_record() {
+    for what in ["renamed", "removed"] {
+        let place = Place::with_records(3);
+        let log = place.log();
+        let (audit, copy) = (place.data.join("audit"), place.data.join("copy"));
+        fs::create_dir(&copy).unwrap();
+        fs::copy(place.file(), copy.join("log.jsonl")).unwrap();
+        log.append(&entries(2)).unwrap();
+        assert!(place.verify().valid);
+        if what == "renamed" {
+            fs::rename(&audit, place.data.join("replaced")).unwrap();
+            fs::rename(&copy, &audit).unwrap();
+        } else {
+            fs::remove_dir_all(&audit).unwrap();
+            fs::rename(&copy, &audit).unwrap();
+        }
+        assert_eq!(kinds(&place.verify()), [Kind::CutOff], "{what}");
+        log.append(&entries(2)).unwrap();
+        assert_eq!(lines(&place.file()).len(), 5, "{what}: the records are where they are read");
+        assert_eq!(kinds(&place.verify()), [Kind::Missing], "{what}");
+        // A process that starts later does not make it valid either.
+        place.log().append(&entries(1)).unwrap();
+        assert_eq!(kinds(&place.verify()), [Kind::Missing], "{what}");
+    }
+}
+
 #[test]
 fn several_processes_append_to_one_chain() {
     let place = Place::new();

@@ -3,8 +3,10 @@
 //! file that is replaced atomically, under the lock of its workspace. So a reader sees a whole tree,
 //! and of two writers one is refused.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -406,6 +408,59 @@ impl Workspace {
         Ok(commits)
     }
 
+    /// Removes contents, trees and commits that no branch leads to any more, if they are older than
+    /// `before`: those of writes that were discarded, or replaced before they were committed. Younger
+    /// ones may be read by a synchronization that has begun. Returns how many were removed, and
+    /// their bytes.
+    ///
+    /// # Errors
+    /// Those of the file system and of a damaged record; nothing is removed then.
+    pub fn collect(&self, before: SystemTime) -> Result<(u64, u64)> {
+        let (mut kept, mut trees) = (BTreeSet::new(), BTreeSet::new());
+        for name in self.branch_names()? {
+            let Branch { head, staged } = self.branch(&name)?.unwrap_or_default();
+            trees.extend(staged);
+            let mut next = head;
+            while let Some(id) = next.filter(|id| kept.insert(*id)) {
+                let commit = self.commit_of(id)?;
+                trees.insert(commit.tree);
+                next = commit.parent;
+            }
+        }
+        for tree in trees {
+            let nodes: Vec<(RelativePath, Node)> = self.read(self.blobs.open(tree)?)?;
+            kept.insert(tree);
+            kept.extend(nodes.iter().filter_map(|(_, node)| match node {
+                Node::File { hash, .. } => Some(*hash),
+                Node::Directory { .. } | Node::Symlink { .. } => None,
+            }));
+        }
+        Ok(self.blobs.retain(&kept, before)?)
+    }
+
+    /// Collects what is older than a period, unless that was done within it: each branch is read as a
+    /// whole. A new workspace begins a period.
+    ///
+    /// # Errors
+    /// As [`Workspace::collect`].
+    pub fn collect_if_due(&self, now: SystemTime, period: Duration) -> Result<bool> {
+        let mark = entry("collected")?;
+        let last = match self.dir.open_file(&mark) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => None,
+            file => Some(file?.metadata()?.modified()?),
+        };
+        let before = now.checked_sub(period).unwrap_or(SystemTime::UNIX_EPOCH);
+        if last.is_some_and(|last| last > before) {
+            return Ok(false);
+        }
+        if last.is_some() {
+            self.collect(before)?;
+            self.dir.remove_file(&mark)?;
+        }
+        self.dir.create_file(&mark, 0o600)?;
+        Ok(last.is_some())
+    }
+
     fn commit_of(&self, id: ContentHash) -> Result<Commit> {
         self.read(self.blobs.open(id)?)
     }
@@ -512,5 +567,53 @@ mod tests {
         assert!(matches!(other.workspace(&name), Err(Error::NotFound(_))));
         all.remove(&name).unwrap();
         assert!(all.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_no_branch_leads_to_is_collected() {
+        let scratch = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&scratch.path().join("data")).unwrap();
+        let owner = OwnerId::new("o").unwrap();
+        let all = Workspaces::open(&data, &owner).unwrap();
+        let name = VolumeName::new("notes").unwrap();
+        all.create(&name).unwrap();
+        let workspace = all.workspace(&name).unwrap();
+        let stage = |name: &str, text: &str| {
+            let (hash, size) = workspace.blobs().put(&mut text.as_bytes()).unwrap();
+            let node = Node::File { hash, size, mode: 0o644 };
+            workspace.stage(MAIN, &[Change::Put(path(name), node)], None).unwrap();
+            hash
+        };
+        let first = stage("a", "first");
+        workspace.commit(MAIN, "one", &owner, 1).unwrap();
+        let second = stage("a", "second");
+        let committed = workspace.commit(MAIN, "two", &owner, 2).unwrap().unwrap();
+        let (discarded, replaced) = (stage("b", "discarded"), stage("c", "replaced"));
+        workspace.discard(MAIN).unwrap();
+        let staged = stage("d", "staged");
+        let has = |hash| workspace.blobs().has(hash).unwrap();
+
+        // What is young may be in use.
+        let hour = Duration::from_secs(3600);
+        assert_eq!(workspace.collect(SystemTime::now() - hour).unwrap(), (0, 0));
+        assert!(has(discarded) && has(replaced));
+        let (count, bytes) = workspace.collect(SystemTime::now() + hour).unwrap();
+        // Two contents, and the trees that had them.
+        assert!(count >= 4 && bytes > 17, "{count} {bytes}");
+        assert!(!has(discarded) && !has(replaced));
+        assert!([first, second, committed, staged].into_iter().all(has));
+        assert_eq!(workspace.history(None).unwrap().len(), 2);
+        let tree = workspace.tree(None).unwrap();
+        assert!(tree.contains_key(&path("a")) && tree.contains_key(&path("d")));
+        assert_eq!(workspace.collect(SystemTime::now() + hour).unwrap(), (0, 0));
+
+        // It is done once in a period.
+        let other = stage("e", "other");
+        workspace.discard(MAIN).unwrap();
+        let now = SystemTime::now();
+        assert!(!workspace.collect_if_due(now, hour).unwrap(), "the first period begins");
+        assert!(!workspace.collect_if_due(now, hour).unwrap());
+        assert!(workspace.collect_if_due(now + 3 * hour, hour).unwrap());
+        assert!(!has(other));
     }
 }

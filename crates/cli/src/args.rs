@@ -409,6 +409,10 @@ pub struct Run {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Let programs use keys of your own ssh agent, for what this file permits and for nothing else:
+    /// logins at hosts with certain keys, and signatures of commits. The keys stay outside
+    #[arg(long, value_name = "FILE")]
+    pub ssh_agent: Option<PathBuf>,
     /// Maximum number of connections at a time; needs a network policy [default: 256]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
     pub max_connections: Option<u16>,

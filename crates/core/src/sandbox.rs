@@ -16,6 +16,10 @@ use crate::network::Policy;
 /// Where the files with secrets are: a file system in memory, which no snapshot contains and no
 /// transfer of files copies.
 pub const SECRETS_DIRECTORY: &str = "/run/secrets";
+/// The socket of the ssh agent inside, if there is one. The variable [`SSH_AGENT_VARIABLE`] names it.
+pub const SSH_AGENT: &str = "/run/stockade/ssh-agent";
+/// The variable by which programs find an ssh agent.
+pub const SSH_AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 
 /// Its permission bits: every user may create a file in it, and only by its name is one found.
 pub const SECRETS_MODE: u32 = 0o1733;

@@ -57,13 +57,14 @@ impl<T> Owner<T> {
         }
     }
 
-    /// Serves a sandbox from the beginning, with the policy and the credentials of the source. A
+    /// Serves a sandbox from the beginning, with the policy and the credentials of the source, and
+    /// with values for some of them: the process has these before its first request arrives. A
     /// sandbox that was served under this id before is removed.
-    pub fn serve(&mut self, sandbox: SandboxId, listeners: Vec<OwnedFd>, token: T) {
+    pub fn serve(&mut self, sandbox: SandboxId, listeners: Vec<OwnedFd>, values: Values, token: T) {
         self.remove(sandbox.clone());
         self.start();
         self.request(sandbox, token, |sandbox, source| {
-            let mut steps = add_steps(sandbox, source)?;
+            let mut steps = add_steps(sandbox, source, values)?;
             steps.push(Step::new(Request::Listen { sandbox: sandbox.clone() }, listeners));
             Ok(steps)
         });
@@ -73,7 +74,9 @@ impl<T> Owner<T> {
     /// before [`Owner::listen`].
     pub fn add(&mut self, sandbox: SandboxId, token: T) {
         self.start();
-        self.request(sandbox, token, add_steps);
+        self.request(sandbox, token, |sandbox, source| {
+            add_steps(sandbox, source, Values::default())
+        });
     }
 
     /// Serves a sandbox that was added.

@@ -10,7 +10,7 @@ use stockade_core::{Problem, SandboxId};
 use zeroize::Zeroizing;
 
 use crate::authorities::{self, Authorities};
-use crate::credential::Credential;
+use crate::credential::{Credential, Values};
 use crate::error::Error;
 use crate::message::{Envelope, Installed, Request, VERSION};
 use crate::process::Process;
@@ -104,9 +104,14 @@ impl Step {
 }
 
 /// The messages that add a sandbox without listeners.
-pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<Step>, Error> {
+pub(crate) fn add_steps(
+    sandbox: &SandboxId,
+    source: &dyn Source,
+    values: Values,
+) -> Result<Vec<Step>, Error> {
     let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
-    let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
+    let mut credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
+    values.give(&mut credentials);
     // Requests are read by the authority that comes with credentials, also with none.
     let reads = policy.has_request_rules();
     let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];

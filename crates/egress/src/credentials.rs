@@ -138,8 +138,8 @@ impl Credentials {
         all.iter().copied().filter(|own| is_best(own)).collect()
     }
 
-    /// Puts the credentials of a host into a request to it. Returns whether it contains one then,
-    /// and the redaction for its response.
+    /// Puts the credentials of a host into a request to it. Returns the redaction for its response: of
+    /// all credentials of the host, which may repeat what it received before.
     ///
     /// # Errors
     /// [`Refusal::SecretMissing`] if it needs a credential that has no value.
@@ -148,9 +148,13 @@ impl Credentials {
         name: &Name,
         port: u16,
         head: &mut Head,
-    ) -> Result<(bool, Redaction), Refusal> {
+    ) -> Result<Redaction, Refusal> {
         let mut redaction = Redaction::default();
-        let mut has_credential = false;
+        for Credential { binding, value } in self.for_host(name, port) {
+            if let Some(value) = value {
+                add_value(&mut redaction, &binding.place, value.as_bytes());
+            }
+        }
         for Credential { binding, value } in self.for_request(name, port, head) {
             let Some(value) = value else {
                 let is_needed = match &binding.place {
@@ -168,35 +172,37 @@ impl Credentials {
             match &binding.place {
                 CredentialSlot::Placeholder(placeholder) => {
                     let (placeholder, value) = (placeholder.as_bytes(), value.as_bytes());
-                    has_credential |= head.replace(placeholder, value);
+                    head.replace(placeholder, value);
                     for (now, before) in head.replace_in_basic(placeholder, value) {
-                        has_credential = true;
                         redaction.add(&now, &before);
                     }
-                    redaction.add(value, placeholder);
-                    redaction.add_forms(value, placeholder);
                 }
                 CredentialSlot::Header { name, prefix } => {
-                    has_credential = true;
-                    redaction.add(value.as_bytes(), REDACTED.as_bytes());
-                    redaction.add_forms(value.as_bytes(), REDACTED.as_bytes());
-                    if prefix.as_bytes().eq_ignore_ascii_case(http::BASIC)
-                        && let Ok(decoded) = STANDARD.decode(value.as_bytes()).map(Zeroizing::new)
-                    {
-                        add_parts(&mut redaction, &decoded);
-                    }
                     let value = Zeroizing::new(format!("{prefix}{}", value.as_str()));
                     head.set(name, value.as_bytes());
                 }
                 CredentialSlot::Query { name } => {
-                    has_credential = true;
-                    redaction.add(value.as_bytes(), REDACTED.as_bytes());
-                    redaction.add_forms(value.as_bytes(), REDACTED.as_bytes());
                     head.set_parameter(name, &redaction::percent_encoded(value.as_bytes()));
                 }
             }
         }
-        Ok((has_credential, redaction))
+        Ok(redaction)
+    }
+}
+
+/// Adds a value and its forms to what is redacted.
+fn add_value(redaction: &mut Redaction, place: &CredentialSlot, value: &[u8]) {
+    let instead = match place {
+        CredentialSlot::Placeholder(placeholder) => placeholder.as_bytes(),
+        CredentialSlot::Header { .. } | CredentialSlot::Query { .. } => REDACTED.as_bytes(),
+    };
+    redaction.add(value, instead);
+    redaction.add_forms(value, instead);
+    if let CredentialSlot::Header { prefix, .. } = place
+        && prefix.as_bytes().eq_ignore_ascii_case(http::BASIC)
+        && let Ok(decoded) = STANDARD.decode(value).map(Zeroizing::new)
+    {
+        add_parts(redaction, &decoded);
     }
 }
 

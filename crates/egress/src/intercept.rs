@@ -144,13 +144,14 @@ impl Interception<'_> {
         if !has_host {
             head.set_host(&format!("{}:{}", self.name, self.port));
         }
-        let (has_credential, redaction) = match &now {
+        let redaction = match &now {
             Some(now) => now.credentials.insert_into(&self.name, self.port, &mut head)?,
-            None => (false, Redaction::default()),
+            None => Redaction::default(),
         };
-        let exchange = Exchange::of(&head, has_credential);
+        let is_redacted = !redaction.is_empty();
+        let exchange = Exchange::of(&head, is_redacted);
         negotiation::without_compression(&mut head);
-        if has_credential {
+        if is_redacted {
             negotiation::as_a_whole(&mut head);
         }
         let bytes = [&head.to_origin(None), rest].concat();

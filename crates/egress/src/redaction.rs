@@ -7,11 +7,15 @@
 //! the values, and whether a value occurs as a whole: the end of a body is held back because its
 //! bytes could belong to any value of that length, never because they are the beginning of one.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+mod decoding;
+mod pattern;
+
+use std::ops::Range;
+
 use zeroize::Zeroizing;
 
-use crate::first_bytes::http::replaced;
+use decoding::{Decoded, Escapes, LONGEST_ESCAPE};
+use pattern::Pattern;
 
 /// Replaces each byte of a value in a body.
 const COVER: u8 = b'*';
@@ -30,19 +34,6 @@ pub(crate) fn percent_encoded(value: &[u8]) -> String {
     text
 }
 
-/// The same percent-encoding with small letters as digits.
-fn with_lower_digits(encoded: &str) -> String {
-    let mut left = 0;
-    let lower = |character: char| {
-        if character == '%' {
-            left = 3;
-        }
-        left = i32::max(left - 1, -1);
-        if left >= 0 { character.to_ascii_lowercase() } else { character }
-    };
-    encoded.chars().map(lower).collect()
-}
-
 /// The values that are redacted from one response.
 #[derive(Default)]
 pub(crate) struct Redaction {
@@ -50,98 +41,69 @@ pub(crate) struct Redaction {
     values: Vec<Pattern>,
     /// The longest form that a value of these lengths can have.
     longest_form: usize,
-}
-
-/// One value.
-struct Pattern {
-    value: Zeroizing<Vec<u8>>,
-    /// Its replacement in a head.
-    instead: Vec<u8>,
-    hash: u64,
-}
-
-/// The odd base of the rolling hash.
-const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The hash of some bytes.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0, |hash: u64, byte| hash.wrapping_mul(BASE).wrapping_add(u64::from(*byte) + 1))
-}
-
-impl Pattern {
-    /// Calls `found` with the start of each occurrence.
-    ///
-    /// The search compares hashes of whole windows, so that its duration does not depend on how
-    /// long a part of the value the bytes begin with.
-    fn find(&self, bytes: &[u8], mut found: impl FnMut(usize)) {
-        let length = self.value.len();
-        let Some((first, _)) = bytes.split_at_checked(length) else { return };
-        // The weight of the byte that leaves the window.
-        let leaving = (1..length).fold(1_u64, |weight, _| weight.wrapping_mul(BASE));
-        let mut window = hash(first);
-        for start in 0..=bytes.len() - length {
-            if window == self.hash
-                && bytes.get(start..start + length) == Some(self.value.as_slice())
-            {
-                found(start);
-            }
-            if let (Some(old), Some(new)) = (bytes.get(start), bytes.get(start + length)) {
-                window = window
-                    .wrapping_sub((u64::from(*old) + 1).wrapping_mul(leaving))
-                    .wrapping_mul(BASE)
-                    .wrapping_add(u64::from(*new) + 1);
-            }
-        }
-    }
+    /// Whether values are also found where they are escaped.
+    reads_escapes: bool,
 }
 
 impl Redaction {
     /// Adds a value, which must not be empty.
     pub(crate) fn add(&mut self, value: &[u8], instead: &[u8]) {
-        if self.values.iter().any(|pattern| pattern.value.as_slice() == value) {
-            return;
-        }
-        let value = Zeroizing::new(value.to_vec());
-        let at = self.values.partition_point(|other| other.value.len() >= value.len());
-        let hash = hash(&value);
-        self.values.insert(at, Pattern { value, instead: instead.to_vec(), hash });
+        self.add_pattern(Pattern::new(value, instead));
     }
 
-    /// Adds the forms in which a host may repeat a value as a whole: as base64, as hexadecimal digits,
-    /// with percent-encoding, and as JSON. What is held back depends on the length of the value only.
+    fn add_pattern(&mut self, pattern: Pattern) {
+        if self.values.iter().any(|other| other.is_same(&pattern)) {
+            return;
+        }
+        let length = pattern.length();
+        let at = self.values.partition_point(|other| other.length() >= length);
+        self.values.insert(at, pattern);
+    }
+
+    /// Adds the forms in which a host may repeat a value as a whole: as hexadecimal digits, as base64,
+    /// also as a part of a longer text, and with escapes of any of its characters. What is held back
+    /// depends on the length of the value only.
     pub(crate) fn add_forms(&mut self, value: &[u8], instead: &[u8]) {
-        let hex = |upper: bool| -> String {
+        let hex = |upper: bool| -> Zeroizing<String> {
             let digits =
                 |byte: &u8| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") };
-            value.iter().map(digits).collect()
+            Zeroizing::new(value.iter().map(digits).collect())
         };
-        let json = String::from_utf8_lossy(value).replace('\\', "\\\\").replace('"', "\\\"");
-        let percent = percent_encoded(value);
-        let forms = [
-            STANDARD_NO_PAD.encode(value),
-            URL_SAFE_NO_PAD.encode(value),
-            hex(false),
-            hex(true),
-            with_lower_digits(&percent),
-            percent,
-            json.replace('/', "\\/"),
-            json,
-        ];
-        for form in forms.map(|form| Zeroizing::new(form.into_bytes())) {
-            if form.len() > value.len() || form.as_slice() != value {
-                self.add(&form, instead);
-            }
+        self.add(hex(false).as_bytes(), instead);
+        self.add(hex(true).as_bytes(), instead);
+        // In a form of HTML, a space is a plus.
+        let form: Zeroizing<Vec<u8>> = Zeroizing::new(
+            value.iter().map(|byte| if *byte == b' ' { b'+' } else { *byte }).collect(),
+        );
+        self.add(&form, instead);
+        for pattern in Pattern::in_base64(value, instead) {
+            self.add_pattern(pattern);
         }
-        self.longest_form = self.longest_form.max(value.len().saturating_mul(3));
+        self.reads_escapes = true;
+        self.longest_form = self.longest_form.max(value.len().saturating_mul(LONGEST_ESCAPE));
+    }
+
+    /// Whether there is any value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// A part of a head with the values replaced.
     pub(crate) fn head(&self, bytes: &[u8]) -> Vec<u8> {
-        let take_out =
-            |bytes: Vec<u8>, pattern: &Pattern| replaced(&bytes, &pattern.value, &pattern.instead);
-        self.values.iter().fold(bytes.to_vec(), take_out)
+        let mut places: Vec<(Range<usize>, &[u8])> = Vec::new();
+        self.find(bytes, 0, |place, pattern| places.push((place, &pattern.instead)));
+        // Of several at one place, the longest; the rest of another one goes with it.
+        places.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
+        let (mut result, mut shown) = (Vec::with_capacity(bytes.len()), 0);
+        for (place, instead) in places {
+            if place.start >= shown {
+                result.extend_from_slice(bytes.get(shown..place.start).unwrap_or_default());
+                result.extend_from_slice(instead);
+            }
+            shown = shown.max(place.end);
+        }
+        result.extend_from_slice(bytes.get(shown..).unwrap_or_default());
+        result
     }
 
     /// Bytes with the values covered.
@@ -155,20 +117,39 @@ impl Redaction {
     /// `known` are looked for.
     fn cover(&self, bytes: &[u8], known: usize, shown: &mut [u8]) {
         let before = bytes.len() - shown.len();
+        self.find(bytes, known, |place, _| {
+            let range = place.start.saturating_sub(before)..place.end.saturating_sub(before);
+            shown.get_mut(range).unwrap_or_default().fill(COVER);
+        });
+    }
+
+    /// Calls `found` with the place of each value that ends after `known`.
+    fn find<'a>(
+        &'a self,
+        bytes: &[u8],
+        known: usize,
+        mut found: impl FnMut(Range<usize>, &'a Pattern),
+    ) {
         for pattern in &self.values {
-            let length = pattern.value.len();
-            let from = (known + 1).saturating_sub(length);
-            pattern.find(bytes.get(from..).unwrap_or_default(), |start| {
-                let start = from + start;
-                let range = start.saturating_sub(before)..(start + length).saturating_sub(before);
-                shown.get_mut(range).unwrap_or_default().fill(COVER);
+            let from = (known + 1).saturating_sub(pattern.length());
+            pattern.find(bytes.get(from..).unwrap_or_default(), |start, end| {
+                found(from + start..from + end, pattern);
             });
+        }
+        if !self.reads_escapes {
+            return;
+        }
+        for decoded in Escapes::ALL.into_iter().filter_map(|kind| Decoded::of(bytes, kind)) {
+            for pattern in &self.values {
+                let place = |start, end| decoded.place(start, end);
+                pattern.find(&decoded.bytes, |start, end| found(place(start, end), pattern));
+            }
         }
     }
 
     /// How many bytes of a value can have arrived without the last one.
     fn longest_part(&self) -> usize {
-        let longest = self.values.first().map_or(0, |pattern| pattern.value.len());
+        let longest = self.values.first().map_or(0, Pattern::length);
         longest.max(self.longest_form).saturating_sub(1)
     }
 }
@@ -305,6 +286,70 @@ mod tests {
         cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
     }
 
+    /// Ways to write a text, each of which leaves some characters as they are.
+    fn written(value: &str) -> Vec<String> {
+        let each = |escape: &dyn Fn(char) -> String, rare: bool| -> String {
+            let is_plain = |at: usize| rare && at % 3 != 0;
+            let character = |(at, own): (usize, char)| match is_plain(at) {
+                true => own.to_string(),
+                false => escape(own),
+            };
+            value.chars().enumerate().map(character).collect()
+        };
+        let code = |own: char| u32::from(own);
+        let escapes: [&dyn Fn(char) -> String; 7] = [
+            &|own| format!("%{:02X}", code(own)),
+            &|own| format!("%{:02x}", code(own)),
+            &|own| format!("\\u{:04x}", code(own)),
+            &|own| format!("\\x{:02x}", code(own)),
+            &|own| format!("&#{};", code(own)),
+            &|own| format!("&#x{:X};", code(own)),
+            &|own| format!("&#x{:06x};", code(own)),
+        ];
+        escapes.iter().flat_map(|escape| [each(escape, false), each(escape, true)]).collect()
+    }
+
+    #[test]
+    fn a_value_is_found_in_each_form() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+
+        let value = "tok_9f~?>&\"'</ 81d77a";
+        let mut all = written(value);
+        all.push(value.replace('"', "\\\"").replace('/', "\\/"));
+        all.push(value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
+        all.push(value.replace(' ', "+"));
+        all.push(value.bytes().map(|byte| format!("{byte:02x}")).collect());
+        for before in ["", "u", "us:", "user:"] {
+            let text = format!("{before}{value}{before}");
+            all.extend([STANDARD.encode(&text), URL_SAFE_NO_PAD.encode(&text)]);
+            // Base64 in JSON, and in the query of a link.
+            all.push(STANDARD.encode(&text).replace('/', "\\/"));
+            all.push(STANDARD.encode(&text).replace('/', "%2F").replace('+', "%2b"));
+        }
+        let mut forms = redaction(&[value]);
+        forms.add_forms(value.as_bytes(), b"[placeholder]");
+        for form in all {
+            let text = format!("[{form}]");
+            let covered = String::from_utf8(forms.whole(text.as_bytes())).unwrap();
+            let left = covered.chars().filter(|character| *character != '*').count();
+            assert!(left < 20, "{text} {covered}");
+            assert_eq!(covered.len(), text.len());
+            let head = String::from_utf8(forms.head(text.as_bytes())).unwrap();
+            assert!(head.contains("[placeholder]"), "{text} {head}");
+            for cut in 0..text.len() {
+                let mut own = redaction(&[value]);
+                own.add_forms(value.as_bytes(), b"[placeholder]");
+                let mut body = BodyRedaction::new(own);
+                let mut output = Vec::new();
+                body.push(&text.as_bytes()[..cut], &mut output);
+                body.push(&text.as_bytes()[cut..], &mut output);
+                body.release(&mut output);
+                assert_eq!(String::from_utf8(output).unwrap(), covered, "{cut}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn it_does_not_matter_in_which_pieces_it_comes(
@@ -332,6 +377,18 @@ mod tests {
             prop_assume!(!text.contains(one));
             let arriving = cut(&text, &cuts);
             prop_assert_eq!(pieces(&[one], &arriving), pieces(&[other], &arriving));
+            let with_forms = |value: &str| {
+                let mut redaction = redaction(&[value]);
+                redaction.add_forms(value.as_bytes(), b"[placeholder]");
+                let mut body = BodyRedaction::new(redaction);
+                let push = |piece: &&str| {
+                    let mut output = Vec::new();
+                    body.push(piece.as_bytes(), &mut output);
+                    output
+                };
+                arriving.iter().map(push).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(with_forms(one), with_forms(other));
             let longer = "ABCDEFGHIJKLMNOP";
             prop_assert_eq!(
                 pieces(&[one, longer], &arriving),

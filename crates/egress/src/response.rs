@@ -38,17 +38,17 @@ pub(crate) struct Exchange {
     pub(crate) is_web_socket: bool,
     /// The minor version of the client.
     pub(crate) minor: u8,
-    /// It contains a credential.
-    pub(crate) has_credential: bool,
+    /// The host has a credential of the sandbox, which its response may repeat.
+    pub(crate) is_redacted: bool,
 }
 
 impl Exchange {
-    pub(crate) fn of(head: &Head, has_credential: bool) -> Self {
+    pub(crate) fn of(head: &Head, is_redacted: bool) -> Self {
         Self {
             is_head: head.method == "HEAD",
             is_web_socket: head.is_web_socket(),
             minor: head.minor,
-            has_credential,
+            is_redacted,
         }
     }
 }
@@ -164,7 +164,7 @@ impl ResponseHead {
         if framing == Framing::Length(0) {
             return Ok(None);
         }
-        if exchange.has_credential {
+        if exchange.is_redacted {
             self.check_readable()?;
         }
         Ok(Some(framing))
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     const EXCHANGE: Exchange =
-        Exchange { is_head: false, is_web_socket: false, minor: 1, has_credential: true };
+        Exchange { is_head: false, is_web_socket: false, minor: 1, is_redacted: true };
 
     fn parsed(text: &str) -> ResponseHead {
         let text = format!("HTTP/1.1 {}\r\n\r\n", text.replace('|', "\r\n"));
@@ -326,8 +326,8 @@ mod tests {
             "200 OK|Content-Type: text/plain; charset=ibm037",
         ] {
             assert!(body(text, EXCHANGE).is_err(), "{text}");
-            // Nothing of a credential is in a response to a request without one.
-            let without = Exchange { has_credential: false, ..EXCHANGE };
+            // Nothing of a credential is in a response of a host that has none.
+            let without = Exchange { is_redacted: false, ..EXCHANGE };
             assert!(body(text, without).is_ok(), "{text}");
         }
         for text in [
@@ -341,7 +341,7 @@ mod tests {
             "200 OK|Content-Length: +3",
             "101 Switching|Upgrade: websocket",
         ] {
-            let without = Exchange { has_credential: false, ..EXCHANGE };
+            let without = Exchange { is_redacted: false, ..EXCHANGE };
             assert!(body(text, without).is_err(), "{text}");
         }
         let web_socket = Exchange { is_web_socket: true, ..EXCHANGE };

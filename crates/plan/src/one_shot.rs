@@ -9,7 +9,7 @@ use stockade_bundle::beneath::Dir;
 use stockade_bundle::layer::Marks;
 use stockade_bundle::view;
 use stockade_core::network::{TRUSTED_INSIDE, trust_variables};
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{SSH_AGENT, User};
 use stockade_jail::cgroup::Group;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
@@ -69,6 +69,8 @@ pub struct OneShotInput<'a> {
     pub etc: &'a Path,
     /// The copy of the system directories, for a request that wants one.
     pub base: Option<&'a Base>,
+    /// The socket of the ssh agent for it, which everybody may connect to.
+    pub ssh_agent: Option<&'a Path>,
     /// The lock of the view, held as long as the jail lives.
     pub lock: OwnedFd,
 }
@@ -142,6 +144,11 @@ impl Request {
             )?,
         };
         mounts.push((GIT_CONFIGURATION.into(), Mount::File(input.git)));
+        if let Some(socket) = input.ssh_agent {
+            let (tree, access) = (open(socket)?, Access::Read);
+            let source = Source::Host { tree, access, owners: Owners::Range };
+            mounts.push((SSH_AGENT.into(), Mount::Tree(source)));
+        }
         // The upper layer in memory that is found afterwards is that of the last view.
         if let Some(host) = self.repository.take() {
             mounts.push((host.real, Mount::Tree(repository(host.tree, input.view)?)));

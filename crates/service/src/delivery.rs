@@ -7,12 +7,12 @@ use std::time::Duration;
 use stockade_api::{Result, SecretMapping, SecretReference, SecretScope};
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use stockade_vault::{
-    Batch, BatchKey, Context, Envelope, Fields, REFERENCE_SUFFIX, Reference, check_variables,
-    variable_value,
+    Batch, BatchKey, Context, Envelope, Fields, REFERENCE_SUFFIX, Reference, SealedRecord,
+    check_variables, variable_value,
 };
 use zeroize::Zeroizing;
 
-use crate::failure::invalid;
+use crate::failure::{invalid, store_problem};
 use crate::inner::Inner;
 use crate::store::vault::{self as store, SecretRow};
 use crate::vault::{unavailable, vault_problem};
@@ -73,6 +73,20 @@ impl Delivery<'_> {
         }
         check_variables(mappings.iter().map(|mapping| mapping.env.as_str()))
             .map_err(vault_problem)?;
+        self.values(mappings).await
+    }
+
+    /// The values for names that are no variables.
+    ///
+    /// # Errors
+    /// As [`Delivery::variables`].
+    pub(crate) async fn values(
+        &self,
+        mappings: &[SecretMapping],
+    ) -> Result<Vec<(String, Zeroizing<String>)>> {
+        if mappings.is_empty() {
+            return Ok(Vec::new());
+        }
         let references: Vec<_> = mappings.iter().map(|mapping| &mapping.secret).collect();
         let all = self.within_time(self.fetch(&references)).await?;
         let value = |(mapping, fields): (&SecretMapping, &Fields)| {
@@ -177,7 +191,7 @@ impl Delivery<'_> {
     async fn sealed(&self, row: &SecretRow, to: &BatchKey, context: &Context) -> Result<Envelope> {
         let key = self.inner.vault.key(false).await?;
         let fields = row.sealed.open(&key, &row.label).map_err(|_| {
-            let error = stockade_vault::Error::Record(row.name.clone());
+            let error = stockade_vault::Error::Record(row.label.name.clone());
             let problem = vault_problem(error);
             match key.id() == row.key_id {
                 true => problem,
@@ -188,6 +202,11 @@ impl Delivery<'_> {
                 )),
             }
         })?;
+        if !row.sealed.is_bound_to_name() {
+            let sealed = SealedRecord::seal(&key, &row.label, &fields).map_err(vault_problem)?;
+            let statement = store::seal_again(row, &sealed);
+            self.inner.store.execute(vec![statement]).await.map_err(store_problem)?;
+        }
         Envelope::seal(to, context, &row.label, &fields).map_err(vault_problem)
     }
 }

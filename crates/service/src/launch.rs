@@ -72,6 +72,7 @@ impl Service {
             reserve: options.home.as_ref().map(|home| Reserve::of(&home.path)),
             options,
         });
+        inner.egress.fetch_from(Arc::downgrade(&inner));
         let queue = Queue {
             name: operations::QUEUE,
             concurrency: Some(inner.options.queue_concurrency),

@@ -576,6 +576,75 @@ async fn secrets_are_ones_own() {
 }
 
 #[tokio::test]
+async fn an_idempotency_key_is_for_one_request_about_a_secret() {
+    let mut harness = with_vault().await;
+    let id = harness.sandbox().await;
+    let seen = seen(&harness);
+    let secrets = json!([{"env": "TOKEN", "ref": "a"}]);
+    let create = |name: &str, value: &str| json!({"name": name, "values": {"value": value}});
+    let rotate = |value: &str| json!({"id": "a", "values": {"value": value}});
+    let keyed = |key: &str| caller("u1").with_key(key);
+
+    let made = call(&harness, keyed("k"), "create_secret", create("a", CANARY)).await.unwrap();
+    let openai = json!({"name": "a", "type": "openai", "values": {"apiKey": CANARY}});
+    for (operation, request) in [
+        ("create_secret", create("a", "another-value")),
+        ("create_secret", create("b", CANARY)),
+        ("create_secret", openai),
+        ("rotate_secret", rotate(CANARY)),
+        ("remove_secret", json!({"id": "a"})),
+    ] {
+        let problem = call(&harness, keyed("k"), operation, request).await.unwrap_err();
+        assert_eq!(problem.code, Code::Conflict, "{operation}");
+        assert!(!format!("{problem:?}").contains("value-"), "{problem:?}");
+    }
+    // Another owner's keys are others.
+    call(&harness, caller("u2").with_key("k"), "create_secret", create("a", "x")).await.unwrap();
+
+    let first = call(&harness, keyed("r"), "rotate_secret", rotate("second")).await.unwrap();
+    assert_eq!(first["version"], 2);
+    harness.kill().await;
+    let again = call(&harness, keyed("r"), "rotate_secret", rotate("second")).await.unwrap();
+    assert_eq!(again, first, "the same request again, also after a crash");
+    let other = call(&harness, keyed("r"), "rotate_secret", rotate("third")).await.unwrap_err();
+    assert_eq!(other.code, Code::Conflict);
+    look(&harness, &id, caller("u1"), secrets.clone()).await.unwrap();
+    assert_eq!(seen.lock().unwrap().pop(), Some(Some("second".to_owned())));
+    // The first request again has its own answer, and changes nothing.
+    let again = call(&harness, keyed("k"), "create_secret", create("a", CANARY)).await.unwrap();
+    assert_eq!(again, made);
+    look(&harness, &id, caller("u1"), secrets).await.unwrap();
+    assert_eq!(seen.lock().unwrap().pop(), Some(Some("second".to_owned())));
+
+    for _ in 0..2 {
+        let request = json!({"id": "a"});
+        call(&harness, keyed("d"), "remove_secret", request).await.unwrap();
+    }
+    assert!(!is_on_disk(&harness, CANARY));
+}
+
+#[tokio::test]
+async fn two_secrets_whose_rows_were_exchanged_do_not_open() {
+    let harness = with_vault().await;
+    let id = harness.sandbox().await;
+    for (name, value) in [("a", "value-of-a"), ("b", "value-of-b")] {
+        store(&harness, "u1", name, value).await;
+    }
+    for exchange in [
+        // The names alone.
+        "UPDATE secrets SET name = CASE name WHEN 'a' THEN 'b2' ELSE 'a2' END",
+        "UPDATE secrets SET name = substr(name, 1, 1)",
+    ] {
+        harness.tamper(exchange).await;
+    }
+    for name in ["a", "b"] {
+        let secrets = json!([{"env": "TOKEN", "ref": name}]);
+        let refused = look(&harness, &id, caller("u1"), secrets).await.unwrap_err();
+        assert_eq!(refused.code, Code::DecryptFailed, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_secret_opens_under_its_key_only() {
     let mut harness = with_vault().await;
     let id = harness.sandbox().await;
@@ -587,8 +656,12 @@ async fn a_secret_opens_under_its_key_only() {
     let moved = look(&harness, &other, caller("u2"), secrets).await.unwrap_err();
     assert_eq!(moved.code, Code::DecryptFailed, "a row that was given to another owner");
     harness.tamper("UPDATE secrets SET owner_id = 'u1'").await;
-    harness.kill().await;
     let secrets = json!([{"env": "TOKEN", "ref": "b"}]);
+    let renamed = look(&harness, &id, caller("u1"), secrets).await.unwrap_err();
+    assert_eq!(renamed.code, Code::DecryptFailed, "a row with another name");
+    harness.tamper("UPDATE secrets SET name = 'a'").await;
+    harness.kill().await;
+    let secrets = json!([{"env": "TOKEN", "ref": "a"}]);
     let seen = seen(&harness);
     look(&harness, &id, caller("u1"), secrets).await.unwrap();
     assert_eq!(seen.lock().unwrap().pop(), Some(Some(CANARY.to_owned())), "after a restart");

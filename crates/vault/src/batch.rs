@@ -48,16 +48,30 @@ pub struct Label {
     pub version: u64,
     /// Its owner.
     pub owner: OwnerId,
+    /// Its name, by which it is used.
+    pub name: String,
     /// Its type, and so the names of its fields.
     pub kind: Kind,
 }
 
 impl Label {
     pub(crate) fn bytes(&self, domain: &str) -> Vec<u8> {
-        let version = self.version.to_be_bytes();
-        let own = [self.secret.as_bytes(), &version, self.owner.as_str().as_bytes()];
+        joined(
+            domain,
+            std::iter::once(self.name.as_bytes())
+                .chain(self.without_name(&self.version.to_be_bytes())),
+        )
+    }
+
+    /// Without the name, as the first form of records has it.
+    pub(crate) fn bytes_without_name(&self, domain: &str) -> Vec<u8> {
+        joined(domain, self.without_name(&self.version.to_be_bytes()))
+    }
+
+    fn without_name<'a>(&'a self, version: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let own = [self.secret.as_bytes(), version, self.owner.as_str().as_bytes()];
         let fields = self.kind.fields().iter().map(|field| field.as_bytes());
-        joined(domain, own.into_iter().chain([self.kind.as_str().as_bytes()]).chain(fields))
+        own.into_iter().chain([self.kind.as_str().as_bytes()]).chain(fields)
     }
 }
 

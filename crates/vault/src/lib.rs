@@ -5,6 +5,7 @@
 mod batch;
 mod error;
 mod fields;
+mod fingerprint;
 mod key;
 mod kind;
 mod mapping;
@@ -17,6 +18,7 @@ mod testing;
 pub use batch::{Batch, BatchKey, Context, Envelope, Label};
 pub use error::{Error, Part};
 pub use fields::Fields;
+pub use fingerprint::Fingerprint;
 pub use key::MasterKey;
 pub use kind::Kind;
 pub use mapping::{check_variables, variable_value};

@@ -1,5 +1,5 @@
 //! A secret at rest: XChaCha20-Poly1305 under a key that is derived from the vault's, bound to the
-//! secret's id, version, owner and type. A record that is moved to another row does not open.
+//! secret's id, version, owner, name and type. A record that is moved to another row does not open.
 
 use chacha20poly1305::aead::{Aead as _, Generate as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
@@ -13,9 +13,13 @@ use crate::key::MasterKey;
 /// Distinguishes the key for records from every other one.
 const PURPOSE: &str = "stockade 2026-11 records of a vault";
 /// Distinguishes what is bound to a record.
-const DOMAIN: &str = "stockade/secret/rest/v1";
+const DOMAIN: &str = "stockade/secret/rest/v2";
+/// The same for records that are not bound to the name.
+const DOMAIN_WITHOUT_NAME: &str = "stockade/secret/rest/v1";
 /// The first byte of a record.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// That of a record that is not bound to the name.
+const VERSION_WITHOUT_NAME: u8 = 1;
 /// The bytes of a nonce.
 const NONCE: usize = 24;
 
@@ -37,6 +41,11 @@ impl SealedRecord {
         Ok(Self([&[VERSION], nonce.as_slice(), &sealed].concat()))
     }
 
+    /// Whether it is bound to the name of its secret. One that is not is sealed again when it is opened.
+    pub fn is_bound_to_name(&self) -> bool {
+        self.0.first() == Some(&VERSION)
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -45,11 +54,12 @@ impl SealedRecord {
         let invalid = || Error::Record(label.secret.clone());
         let (version, rest) = self.0.split_first().ok_or_else(invalid)?;
         let (nonce, sealed) = rest.split_at_checked(NONCE).ok_or_else(invalid)?;
-        if *version != VERSION {
-            return Err(invalid());
-        }
+        let aad = match *version {
+            VERSION => label.bytes(DOMAIN),
+            VERSION_WITHOUT_NAME => label.bytes_without_name(DOMAIN_WITHOUT_NAME),
+            _ => return Err(invalid()),
+        };
         let nonce = <[u8; NONCE]>::try_from(nonce).map_err(|_| invalid())?;
-        let aad = label.bytes(DOMAIN);
         let opened = cipher(key).decrypt(&XNonce::from(nonce), Payload { msg: sealed, aad: &aad });
         let json = Zeroizing::new(opened.map_err(|_| invalid())?);
         Fields::from_json(label.kind, &json)
@@ -84,6 +94,7 @@ mod tests {
             label("a", "u2"),
             Label { version: 2, ..label("a", "u1") },
             Label { kind: Kind::OpenAi, ..label("a", "u1") },
+            Label { name: "other".to_owned(), ..label("a", "u1") },
         ] {
             assert!(sealed.open(&key, &other).is_err(), "{other:?}");
         }
@@ -96,5 +107,23 @@ mod tests {
             let short = SealedRecord(sealed.0[..length].to_vec());
             assert!(short.open(&key, &own).is_err(), "length {length}");
         }
+    }
+
+    #[test]
+    fn a_record_of_the_first_form_opens_and_is_not_bound_to_the_name() {
+        let key = MasterKey::new(Zeroizing::new([1; 32]));
+        let own = label("a", "u1");
+        let (nonce, json) = (XNonce::generate(), fields("canary-7f3a").to_json().unwrap());
+        let aad = own.bytes_without_name(DOMAIN_WITHOUT_NAME);
+        let sealed = cipher(&key).encrypt(&nonce, Payload { msg: &json, aad: &aad }).unwrap();
+        let first = SealedRecord([&[VERSION_WITHOUT_NAME], nonce.as_slice(), &sealed].concat());
+        let opened = first.open(&key, &own).unwrap();
+        assert_eq!(opened.get(None).unwrap().as_str(), "canary-7f3a");
+        assert!(!first.is_bound_to_name());
+        assert!(SealedRecord::seal(&key, &own, &opened).unwrap().is_bound_to_name());
+        // The version byte alone does not make it one of the other form.
+        let mut changed = first;
+        changed.0[0] = VERSION;
+        assert!(changed.open(&key, &own).is_err());
     }
 }

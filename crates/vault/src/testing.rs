@@ -11,7 +11,13 @@ use crate::kind::Kind;
 
 pub(crate) fn label(secret: &str, owner: &str) -> Label {
     let owner = OwnerId::new(owner).unwrap();
-    Label { secret: secret.to_owned(), version: 1, owner, kind: Kind::Text }
+    Label {
+        secret: secret.to_owned(),
+        version: 1,
+        owner,
+        name: "name".to_owned(),
+        kind: Kind::Text,
+    }
 }
 
 pub(crate) fn fields(value: &str) -> Fields {

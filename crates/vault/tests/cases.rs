@@ -139,6 +139,7 @@ fn bound() -> Result<(), String> {
         secret: secret.to_owned(),
         version,
         owner: OwnerId::new(owner).unwrap(),
+        name: "name".to_owned(),
         kind: Kind::Text,
     };
     let value = Zeroizing::new("canary-7f3a".to_owned());

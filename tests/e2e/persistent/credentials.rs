@@ -209,6 +209,44 @@ fn after_the_end_of_the_egress_process_a_value_is_given_again(world: &World) {
     assert!(recorded.stdout.contains("secret-missing"), "{recorded}");
 }
 
+/// A value that is that of a stored secret is fetched again: no request is refused meanwhile.
+fn a_stored_secret_comes_back_by_itself(world: &World) {
+    let scene = Scene::new(world);
+    let id = scene.create(&[]);
+    let stored = world.stockade(&["secrets", "set", "token"]);
+    stored.input(format!("{}\n", scene.value)).finish().succeeds();
+    let set = ["secret", "set", &id, &scene.secret, "--stored", "token"];
+    scene.call(&set).succeeds();
+    scene.works(&id, &[]);
+    for round in ["the egress process", "the server", "both", "the egress process again"] {
+        if round != "the server" {
+            kill_egress(&world.data());
+        }
+        if round == "the server" || round == "both" {
+            kill_server(&world.data());
+        }
+        // Not one request is refused because the value is missing.
+        wait_until("a request arrives", || {
+            let fetched = scene.fetch(&id, &[]);
+            assert!(!tells(&fetched, "SECRET_MISSING"), "{round}: {fetched}");
+            fetched.stdout.contains("HTTP/1.1 200 OK")
+        });
+        assert_eq!(scene.secrets(&id)[0]["missing"], false, "{round}");
+    }
+    assert!(world.files_with(&world.data(), &scene.value).is_empty());
+    // Also after it was stopped.
+    scene.call(&["stop", &id]).succeeds();
+    scene.call(&["start", &id]).succeeds();
+    scene.works(&id, &[]);
+    // Without the stored secret the value is missing, once the process has ended.
+    scene.call(&["secrets", "remove", "token"]).succeeds();
+    kill_egress(&world.data());
+    wait_until("it is served again", || {
+        show(world, &id)["network"]["closed"].is_null() && !egresses(&world.data()).is_empty()
+    });
+    scene.is_missing(&id);
+}
+
 /// Neither a stopped sandbox nor a snapshot has a value.
 fn values_end_with_the_processes(world: &World) {
     let scene = Scene::new(world);
@@ -517,6 +555,7 @@ fn a_workflow_uses_a_secret_without_seeing_it(world: &World) {
 
 as_root_and_as_user![
     a_workflow_uses_a_secret_without_seeing_it,
+    a_stored_secret_comes_back_by_itself,
     every_command_uses_a_secret_without_seeing_it,
     after_the_end_of_the_egress_process_a_value_is_given_again,
     values_end_with_the_processes,

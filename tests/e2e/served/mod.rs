@@ -1,9 +1,10 @@
 //! `stockade serve`: requests over TCP. `principals` tries every route as callers that must be refused,
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` and `e2b` with
-//! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `remote` uses the
-//! commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
-//! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener itself, `stopped` about the ends of streams, `killed` about servers
+//! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `e2b_secrets` uses its
+//! secrets, `remote` the commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
+//! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
+//! itself, `stopped` about the ends of streams, `killed` about servers
 //! that are killed, `limited` about limits and metrics; `hostile` and `fuzzed` send requests that no client
 //! sends, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
@@ -14,6 +15,7 @@ mod credential_vault;
 mod database;
 mod e2b;
 mod e2b_access;
+mod e2b_secrets;
 mod every_route;
 mod from_inside;
 mod fuzzed;

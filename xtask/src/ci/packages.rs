@@ -14,6 +14,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bwrap", "bubblewrap"),
     ("newuidmap", "uidmap"),
     ("git", "git"),
+    ("ssh", "openssh-client"),
+    ("sshd", "openssh-server"),
     ("update-ca-certificates", "ca-certificates"),
     ("nginx", "nginx-light"),
     ("go", "golang-go"),

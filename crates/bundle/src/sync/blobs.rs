@@ -1,7 +1,9 @@
 //! Contents, each in a file that is named by its hash, in one directory.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write};
+use std::time::SystemTime;
 
 use rustix::io::Errno;
 
@@ -64,6 +66,36 @@ impl Blobs {
     /// Those of the file system.
     pub fn open(&self, hash: ContentHash) -> io::Result<File> {
         Ok(self.0.open_file(&path(hash))?)
+    }
+
+    /// Removes all contents but these, and what was not written completely, if they are older than
+    /// `before`. Returns how many were removed, and their bytes.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn retain(
+        &self,
+        kept: &BTreeSet<ContentHash>,
+        before: SystemTime,
+    ) -> io::Result<(u64, u64)> {
+        let (mut count, mut bytes) = (0, 0);
+        for (name, _) in self.0.entries()? {
+            let Ok(text) = String::from_utf8(name) else { continue };
+            if ContentHash::from_hex(&text).is_some_and(|hash| kept.contains(&hash)) {
+                continue;
+            }
+            let path = RelativePath::new(text).map_err(io::Error::other)?;
+            let file = match self.0.open_file(&path) {
+                Err(error) if error.errno() == Some(Errno::NOENT) => continue,
+                file => file?,
+            };
+            let metadata = file.metadata()?;
+            if metadata.modified()? < before {
+                self.0.remove_file(&path)?;
+                (count, bytes) = (count + 1, bytes + metadata.len());
+            }
+        }
+        Ok((count, bytes))
     }
 
     /// Waits until everything is on disk.

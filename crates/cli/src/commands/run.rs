@@ -82,6 +82,9 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
         let name = image.reference.as_ref().map(ToString::to_string);
         answer["image"] = json!({ "name": name, "digest": image.digest.to_string() });
     }
+    if let Some(signatures) = &report.signatures {
+        answer["sshAgent"] = signatures.to_json();
+    }
     output::print_json(&answer)
 }
 
@@ -134,6 +137,9 @@ fn print_report(arguments: &Run, report: &Report) {
     if let Some((_, _, heard)) = &report.network {
         print_misdirected(heard);
         print_denied(heard);
+    }
+    for line in report.signatures.iter().flat_map(run::Signatures::lines) {
+        eprint_line!("stockade: {line}");
     }
     print_wanted(&report.wanted);
     print_conclusion(&report.conclusion, report.exit_code);

@@ -4,6 +4,7 @@
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use stockade_bundle::project::{Git, Project};
 use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
 use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
+use stockade_core::sandbox::{SSH_AGENT, SSH_AGENT_VARIABLE};
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
 use stockade_image::Image;
 use stockade_jail::{
@@ -29,7 +31,7 @@ use stockade_plan::{
 };
 
 use super::network::placeholders;
-use super::{environment, limits};
+use super::{environment, limits, ssh_agent};
 use crate::args::Run;
 use crate::egress::{Egress, RunningEgress};
 use crate::network_stub::NetworkStub;
@@ -49,6 +51,8 @@ pub(super) struct RunningJail {
     pub(super) jail: Jail,
     pub(super) view: View,
     pub(super) isolation: Isolation,
+    /// The socket of its ssh agent.
+    pub(super) ssh_agent: Option<UnixListener>,
     /// The limits that are watched.
     watched: WatchedLimits,
 }
@@ -106,6 +110,8 @@ pub(super) struct LaunchSpec<'a> {
     pub(super) secrets: &'a [Binding],
     /// The certificates (PEM) that programs must trust, if they differ from the system's.
     pub(super) authorities: Option<&'a str>,
+    /// Whether it has an ssh agent.
+    pub(super) has_ssh_agent: bool,
 }
 
 /// Creates a view and launches the jail on it. `reports` are the limits that are enforced
@@ -255,6 +261,7 @@ fn attempt(
         (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
     let authorities = wanted.authorities.map(|text| AuthorityFiles { text, directory: &path });
+    let agent = wanted.has_ssh_agent.then(|| ssh_agent::socket(&path)).transpose()?;
     let launched =
         jail_spec(wanted, request, identity, (&shown, &view, authorities), payload, data)
             .map_err(AttemptError::from)
@@ -267,6 +274,9 @@ fn attempt(
     if let Some(authorities) = authorities {
         authorities.remove();
     }
+    if agent.is_some() {
+        ssh_agent::remove_socket(&path);
+    }
     match launched {
         Ok(jail) => {
             let standing = JailStatus {
@@ -276,7 +286,7 @@ fn attempt(
                 has_access_rules: !spec.access.is_empty(),
             };
             let isolation = plan::isolation(standing, reports);
-            Ok(RunningJail { jail, view, isolation, watched })
+            Ok(RunningJail { jail, view, isolation, ssh_agent: agent, watched })
         }
         Err(failure) => {
             // Nothing has run in the view, so no changes are lost.
@@ -309,9 +319,15 @@ fn jail_spec(
         ),
     };
     let placeholders: Vec<_> = placeholders(wanted.secrets).collect();
+    let mut variables = request.one_shot_variables(wanted.authorities.is_some());
+    let path = data.path().join("views").join(view.id());
+    let agent = wanted.has_ssh_agent.then(|| ssh_agent::path(&path));
+    if agent.is_some() {
+        variables.push((SSH_AGENT_VARIABLE, SSH_AGENT.to_owned()));
+    }
     let environment = environment::build(
         std::env::vars_os(),
-        &request.one_shot_variables(wanted.authorities.is_some()),
+        &variables,
         &placeholders,
         wanted.spec,
         request.own(),
@@ -336,6 +352,7 @@ fn jail_spec(
         umask: umask(),
         not_before: Some((seen.seconds, seen.nanoseconds)),
         authorities,
+        ssh_agent: agent.as_deref(),
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };
@@ -386,7 +403,7 @@ pub(super) fn supervise(
     signals: Signals,
     data: &DataDir,
 ) -> Result<Finished, Problem> {
-    let RunningJail { mut jail, mut view, isolation, watched } = launched;
+    let RunningJail { mut jail, mut view, isolation, watched, .. } = launched;
     let stub = NetworkStub::default();
     // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());

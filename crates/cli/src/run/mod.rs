@@ -10,6 +10,7 @@ mod missing_program;
 mod network;
 mod probe;
 mod report;
+mod ssh_agent;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -35,6 +36,7 @@ pub use limits::wall_problem;
 pub(crate) use limits::{volume_problem, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
+pub(crate) use ssh_agent::Signatures;
 
 use crate::args::{Run, View};
 use crate::audit::Recording;
@@ -108,6 +110,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     // Before anything else is started: the first time this takes long.
     let base = base::of_run(spec, &data)?;
     let secrets = network::secrets(arguments, spec)?;
+    let agent = ssh_agent::read(arguments)?;
     // The egress process starts in parallel with the jail.
     let limit = network::connection_limit(arguments, spec)?;
     let upstream = network::upstream(arguments, spec)?;
@@ -129,11 +132,20 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         copied: arguments.view == View::Copy,
         secrets: &bound,
         authorities: authorities.as_deref(),
+        has_ssh_agent: agent.is_some(),
     };
     let mut launched =
         launch::launch(&wanted, limits::own_limits(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
+    let agent = match (agent, launched.ssh_agent.take()) {
+        (Some(agent), Some(listener)) => Some(agent.serve(listener)?),
+        _ => None,
+    };
     let ended = launch::supervise((arguments, &project), launched, signals, &data)?;
+    let signatures = agent.map(|mut agent| {
+        agent.end();
+        Signatures::of(agent.records())
+    });
     let reported = egress.map(RunningEgress::end);
     let (conclusion, more_notes) = ending::conclude(
         arguments,
@@ -181,6 +193,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         refused_calls: ended.refused_calls,
+        signatures,
         _teardown: ended.teardown,
         duration: start_time.elapsed(),
     })

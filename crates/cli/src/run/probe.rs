@@ -81,6 +81,7 @@ pub(crate) fn probe(
         copied: false,
         secrets: &[],
         authorities: None,
+        has_ssh_agent: false,
     };
     let (started, payload) = (view::coarse_now(), Some(payload));
     let launched = launch::launch(&wanted, Vec::new(), &data, identity, started, payload)?;

@@ -9,6 +9,7 @@ use stockade_core::{Ending, Isolation};
 use stockade_jail::{Captured, Teardown};
 
 use super::ending::Conclusion;
+use super::ssh_agent::Signatures;
 
 /// All results of a finished run.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) network: Option<(Policy, Vec<Binding>, DeniedConnections)>,
     /// The hosts that programs asked for, if there was no network access.
     pub(crate) wanted: WantedHosts,
+    /// What the ssh agent has signed and refused, if there was one.
+    pub(crate) signatures: Option<Signatures>,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
     /// The names of the system calls that its programs made and that were refused.
@@ -51,6 +54,9 @@ impl Report {
             self.network.as_ref().map_or(0, |(_, _, denied)| denied.connections().len());
         if refused > 0 {
             details.push(("deniedConnections", refused.into()));
+        }
+        if let Some(signatures) = &self.signatures {
+            details.push(("sshAgent", signatures.to_json()));
         }
         details.extend(match &self.conclusion {
             Conclusion::Nothing => None,

@@ -115,7 +115,7 @@ fn reports<T>(owner: &mut Owner<T>) -> Vec<Report<T>> {
 
 /// The policy and credentials of the sandbox that the process has received.
 fn served(owner: &mut Owner<u8>) -> String {
-    owner.serve(id(), Vec::new(), 1);
+    owner.serve(id(), Vec::new(), Values::default(), 1);
     match reports(owner).pop() {
         Some(Report::Answered { token: 1, outcome: Err(Error::Refused(problem)), .. }) => {
             problem.message
@@ -183,7 +183,7 @@ fn one_that_nobody_needs_is_not_started_again() {
     source.set(None);
     owner.tick(owner.deadline().unwrap());
     assert!(owner.next_report().is_none() && owner.deadline().is_none());
-    owner.serve(id(), Vec::new(), 2);
+    owner.serve(id(), Vec::new(), Values::default(), 2);
     let refused = reports(&mut owner);
     assert!(
         matches!(
@@ -198,7 +198,7 @@ fn one_that_nobody_needs_is_not_started_again() {
 fn one_that_does_not_answer_is_ended() {
     let source = Fixed::new(&["a.example"]);
     let mut owner = Owner::new(program("silent"), source);
-    owner.serve(id(), Vec::new(), 1);
+    owner.serve(id(), Vec::new(), Values::default(), 1);
     owner.flush().unwrap();
     assert!(matches!(owner.next_report(), Some(Report::Started)));
     owner.tick(Instant::now());

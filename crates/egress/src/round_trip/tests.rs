@@ -113,7 +113,7 @@ impl Received {
 }
 
 fn exchange(is_web_socket: bool) -> Exchange {
-    Exchange { is_head: false, is_web_socket, minor: 1, has_credential: true }
+    Exchange { is_head: false, is_web_socket, minor: 1, is_redacted: true }
 }
 
 /// Runs one exchange to its end, or for a minute.

@@ -49,6 +49,7 @@ impl Scene {
 
     fn one_shot(&self, request: Request) -> JailSpec {
         let once = OneShotInput {
+            ssh_agent: None,
             base: None,
             identity: Identity::for_caller().unwrap(),
             view: &View::Overlay(self.path("data/view")),

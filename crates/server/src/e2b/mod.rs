@@ -24,6 +24,7 @@ mod network;
 mod ports;
 mod process;
 mod request;
+mod secrets;
 mod signature;
 mod snapshots;
 mod templates;
@@ -179,6 +180,20 @@ fn control_routes() -> Api<App> {
         )
         .route("/templates/{template}", get(templates::get).delete(templates::delete))
         .route("/templates/aliases/{alias}", get(templates::alias))
+        .route(
+            "/secrets",
+            get(secrets::list)
+                .query(&["limit", "nextToken"])
+                .post(secrets::create)
+                .body::<secrets::NewSecret>(&json!({ "name": "token", "value": "text" })),
+        )
+        .route(
+            "/secrets/{secret}",
+            get(secrets::show)
+                .delete(secrets::remove)
+                .post(secrets::update)
+                .body::<secrets::NewValue>(&json!({ "value": "text" })),
+        )
         .merge(unavailable::routes())
 }
 

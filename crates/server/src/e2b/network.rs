@@ -14,6 +14,7 @@ use stockade_core::network::{AllowedHost, Rule, Target, is_host_loopback};
 use super::App;
 use super::failure::Refused;
 use super::request::{Id, JsonBody, Owner, find};
+use super::secrets;
 use crate::failure::{invalid, unsupported};
 
 /// Stands for every address.
@@ -57,7 +58,6 @@ impl Config {
         let requested = [
             (self.dns_servers.as_ref().is_some_and(|it| !it.is_empty()), "`dnsServers`"),
             (is_set(&self.egress_proxy), "`egressProxy`"),
-            (self.rules.as_ref().is_some_and(|it| !it.is_empty()), "`rules`"),
             (
                 self.allow_public_traffic == Some(true),
                 "`allowPublicTraffic`, access to ports without a token,",
@@ -100,6 +100,7 @@ pub(super) fn network(config: Config) -> Result<Network, Refused> {
         }
         network.allow.push(host(&target)?);
     }
+    secrets::add_rules(&mut network, config.rules.unwrap_or_default())?;
     Ok(network)
 }
 
@@ -116,6 +117,9 @@ pub(super) async fn replace(
     Id(id): Id,
     JsonBody(Update { config, allow_internet_access }): JsonBody<Update>,
 ) -> Result<StatusCode, Refused> {
+    if config.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
+        return Err(unsupported("a change of `rules`").into());
+    }
     let mut wanted = network(config)?;
     if allow_internet_access == Some(false) {
         wanted.default = Effect::Deny;

@@ -12,7 +12,6 @@ pub(super) fn routes() -> Api<App> {
     };
     let tags = || async { Refused::from(unsupported("a tag of a template")) };
     let volumes = || async { Refused::from(unsupported("managing volumes through E2B")) };
-    let secrets = || async { Refused::from(unsupported("managing secrets through E2B")) };
     let logs = || async { Refused::from(unsupported("the log of a sandbox in the form of E2B")) };
     let templates = || async { Refused::from(unsupported("a list of templates")) };
     Api::new(Security::Key)
@@ -30,6 +29,4 @@ pub(super) fn routes() -> Api<App> {
         .route("/v2/sandboxes/{id}/logs", get(logs).unavailable())
         .route("/volumes", get(volumes).unavailable().post(volumes).unavailable())
         .route("/volumes/{volume}", get(volumes).unavailable().delete(volumes).unavailable())
-        .route("/secrets", get(secrets).unavailable().post(secrets).unavailable())
-        .route("/secrets/{secret}", get(secrets).unavailable().delete(secrets).unavailable())
 }

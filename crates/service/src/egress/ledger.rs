@@ -2,7 +2,7 @@
 //! traffic. It is in memory, and bounded for each sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use stockade_api::{NetworkStatus, Result, SecretStatus};
@@ -10,11 +10,12 @@ use stockade_core::event::Payload;
 use stockade_core::network::binding::{Binding, CredentialSlot};
 use stockade_core::network::{DeniedConnection, DeniedConnections, Policy, Upstream};
 use stockade_core::{ExecutionId, OwnerId, SandboxId};
-use stockade_egress_control::{Credential, Event, Installed, Outcome, Source};
+use stockade_egress_control::{Credential, Event, Installed, Outcome, Source, Values};
 use stockade_runtime::Runtime;
 
 use super::record::FirstEvent;
 use super::trust::Trusted;
+use crate::inner::Inner;
 
 /// The reason for a sandbox that was not served yet.
 const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
@@ -61,11 +62,31 @@ struct Entry {
 
 /// The state of all of them.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(Mutex<BTreeMap<SandboxId, Entry>>);
+pub(super) struct Ledger {
+    entries: Mutex<BTreeMap<SandboxId, Entry>>,
+    /// Where the values of stored secrets come from.
+    inner: OnceLock<Weak<Inner>>,
+}
 
 impl Ledger {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes values of stored secrets from here.
+    pub(super) fn fetch_from(&self, inner: Weak<Inner>) {
+        // It is set once, when the service is made.
+        let _ = self.inner.set(inner);
+    }
+
+    /// The values of a sandbox's stored secrets. Without the vault there are none: requests that need
+    /// one are refused, and the status of the sandbox says so.
+    pub(super) async fn stored_values(&self, member: &Member) -> Values {
+        let inner = self.inner.get().and_then(Weak::upgrade);
+        match inner {
+            Some(inner) => inner.stored_values(&member.owner, &member.id).await.unwrap_or_default(),
+            None => Values::default(),
+        }
     }
 
     /// Adds a sandbox that is to be served.

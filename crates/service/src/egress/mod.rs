@@ -11,7 +11,7 @@ mod record;
 mod supervisor;
 mod trust;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stockade_api::{Network, NetworkStatus, Result};
@@ -27,6 +27,7 @@ use self::ledger::Ledger;
 pub(crate) use self::ledger::Member;
 use self::supervisor::{Command, ReplySender, Supervisor};
 use crate::failure::runtime_problem;
+use crate::inner::Inner;
 
 /// How long the process may take to answer, on a machine under heavy load.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -60,6 +61,11 @@ impl Egress {
             sender
         });
         Self { commands, ledger }
+    }
+
+    /// Takes values of stored secrets from a service.
+    pub(crate) fn fetch_from(&self, inner: Weak<Inner>) {
+        self.ledger.fetch_from(inner);
     }
 
     /// Whether a sandbox of a runtime could have a network.
@@ -106,8 +112,9 @@ impl Egress {
         let listeners = tokio::time::timeout(deadline, member.runtime.listeners(&member.id)).await;
         let listeners = listeners.unwrap_or(Err(Error::Deadline("change a sandbox")));
         let listeners = listeners.map_err(|error| runtime_problem(&error))?;
+        let values = self.ledger.stored_values(member).await;
         let id = member.id.clone();
-        send_command(commands, |answer| Command::Serve { id, listeners, answer }).await
+        send_command(commands, |answer| Command::Serve { id, listeners, values, answer }).await
     }
 
     /// Applies another policy and other bindings of secrets to a sandbox that is served. Connections

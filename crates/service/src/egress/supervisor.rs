@@ -15,7 +15,7 @@ use stockade_runtime::EgressListeners;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use super::ledger::{Ledger, Member};
@@ -32,6 +32,8 @@ pub(super) enum Command {
     Serve {
         id: SandboxId,
         listeners: EgressListeners,
+        /// The values of its stored secrets.
+        values: Values,
         /// `None` for a sandbox that is served again.
         answer: ReplySender,
     },
@@ -96,12 +98,12 @@ impl Supervisor {
 
     fn handle(&mut self, command: Command) {
         match command {
-            Command::Serve { id, listeners, answer } => {
+            Command::Serve { id, listeners, values, answer } => {
                 let is_active = self.owner.is_pending(&id) || self.ledger.is_served(&id);
                 let is_again = answer.is_none() && is_active;
                 // It may have left while its listeners were fetched.
                 if !is_again && self.ledger.is_member(&id) {
-                    self.owner.serve(id, listeners.into_descriptors().into(), answer);
+                    self.owner.serve(id, listeners.into_descriptors().into(), values, answer);
                 }
             }
             Command::Change { id, answer, .. } if !self.ledger.is_served(&id) => {
@@ -188,23 +190,31 @@ impl Supervisor {
     /// Serves every sandbox again. A separate task requests the listeners from the runtimes.
     fn restore(&mut self) {
         let members = self.ledger.members();
-        let commands = self.commands.clone();
+        let (commands, ledger) = (self.commands.clone(), Arc::clone(&self.ledger));
         let restoring = tokio::spawn(async move {
-            for Member { id, runtime, .. } in members {
-                // The watcher of a sandbox whose listeners are unavailable now tries again.
-                let fetched = timeout(TIMEOUT, runtime.listeners(&id));
-                let Ok(Ok(listeners)) = fetched.await else { continue };
-                let Some(commands) = commands.upgrade() else { return };
-                let command = Command::Serve { id, listeners, answer: None };
-                if commands.send(command).await.is_err() {
-                    return;
-                }
+            // Side by side: the vault may be slow for one of them.
+            let mut all = JoinSet::new();
+            for member in members {
+                all.spawn(restore_one(member, commands.clone(), Arc::clone(&ledger)));
             }
+            while all.join_next().await.is_some() {}
         });
         if let Some(before) = self.restoring.replace(restoring) {
             before.abort();
         }
     }
+}
+
+async fn restore_one(member: Member, commands: mpsc::WeakSender<Command>, ledger: Arc<Ledger>) {
+    // The watcher of a sandbox whose listeners are unavailable now tries again.
+    let fetched = timeout(TIMEOUT, member.runtime.listeners(&member.id)).await;
+    let Ok(Ok(listeners)) = fetched else { return };
+    // Before its listeners are served: else a request could be refused meanwhile.
+    let values = ledger.stored_values(&member).await;
+    let Some(commands) = commands.upgrade() else { return };
+    let command = Command::Serve { id: member.id, listeners, values, answer: None };
+    // The task has ended, and its process with it.
+    let _ = commands.send(command).await;
 }
 
 impl Drop for Supervisor {

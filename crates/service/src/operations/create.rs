@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stockade_api::{Caller, CreateSandbox, Expiry, ExpiryAction, Result, Sandbox};
+use stockade_api::{Caller, CreateSandbox, Expiry, ExpiryAction, Result, Sandbox, SecretMapping};
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::view::coarse_now;
 use stockade_core::access::Rules;
@@ -16,6 +16,7 @@ use stockade_runtime::Error;
 use super::bundles::with_bundles;
 use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
+use crate::delivery::{Delivery, Principal};
 use crate::elsewhere;
 use crate::events;
 use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
@@ -29,6 +30,22 @@ use crate::store::sandboxes::{self, SandboxRow};
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.create";
+
+/// Checks that the stored secrets of a new sandbox are there.
+async fn check_stored_secrets(service: &Service, caller: &Caller, row: &SandboxRow) -> Result<()> {
+    let Some(network) = &row.request.network else { return Ok(()) };
+    let principal = Principal { caller: caller.owner.clone(), flow_owner: None };
+    let delivery = Delivery {
+        inner: &service.inner,
+        principal: &principal,
+        sandbox: &row.id,
+        operation: "check",
+    };
+    for SecretMapping { secret, .. } in &network.stored_secrets {
+        delivery.check_one(secret).await?;
+    }
+    Ok(())
+}
 
 /// Inserts the row in the same transaction as the workflow's, then continues as a workflow.
 pub(crate) async fn create(
@@ -61,6 +78,7 @@ pub(crate) async fn create(
     if row.request.network.is_some() && !is_known {
         let runtime = service.inner.runtime(&row.runtime)?;
         service.inner.egress.check_supported(&**runtime).await?;
+        check_stored_secrets(service, caller, &row).await?;
     }
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;

@@ -28,6 +28,7 @@ pub(crate) mod publish;
 pub(crate) mod query;
 pub(crate) mod restore;
 pub(crate) mod secret_file;
+mod secret_requests;
 pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod snapshot;

@@ -1,6 +1,6 @@
 //! `set_secrets`: passes the values of secrets to the egress process, which has the only copy. No
 //! workflow is started, so that no value is recorded; nothing is repeated after a crash, and the
-//! caller gives the values again.
+//! caller gives the values again. References to stored secrets are recorded, and come back by themselves.
 
 use stockade_api::{Caller, GetSandbox, Result, Sandbox, SecretValue, SetSecrets};
 use stockade_core::{Code, Operation, Problem, State};
@@ -8,7 +8,7 @@ use stockade_egress_control::Values;
 
 use super::query;
 use crate::delivery::{Delivery, Principal};
-use crate::failure::invalid;
+use crate::failure::{invalid, store_problem};
 use crate::service::Service;
 
 /// Gives the values.
@@ -42,6 +42,7 @@ pub(crate) async fn set(
     let owned = service.owned_sandbox(caller, &id, Operation::Renew).await?;
     inner.ensure_network(&owned).await?;
     let mut given = Values::default();
+    let explicit: Vec<_> = values.keys().cloned().collect();
     for (name, SecretValue(value)) in values {
         given.add(name, value);
     }
@@ -52,7 +53,16 @@ pub(crate) async fn set(
     for (name, value) in delivery.variables(&stored).await? {
         given.add(name, value);
     }
+    let network = owned.request.network.clone().unwrap_or_default().with_stored(&stored, &explicit);
+    network.check_secrets()?;
     inner.egress.give_values(&id, given).await?;
+    if Some(&network) != owned.request.network.as_ref() {
+        // The reference is recorded, so that the value comes back with a new egress process.
+        let mut row = (*owned).clone();
+        row.request.network = Some(network.clone());
+        let statements = vec![row.change_network(network)];
+        inner.store.execute(statements).await.map_err(store_problem)?;
+    }
     inner.egress.deliver(&id, inner.options.deadline).await?;
     query::get(service, caller, GetSandbox { id, metrics: false }).await
 }

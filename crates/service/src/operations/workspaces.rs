@@ -2,6 +2,7 @@
 //! atomic change of the store, so none needs a record.
 
 use std::io::Read as _;
+use std::time::{Duration, SystemTime};
 
 use stockade_api::{
     Bytes, Caller, ChangeWorkspace, CommitWorkspace, CommittedWorkspace, FileKind, ReadWorkspace,
@@ -20,6 +21,8 @@ use crate::service::Service;
 
 /// The largest file that is returned in one answer.
 const MAX_CONTENT_BYTES: u64 = 16 << 20;
+/// How long contents stay that no branch leads to: a synchronization may be reading them.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs a function on the caller's workspaces, on a thread that may block.
 async fn with<T: Send + 'static>(
@@ -164,6 +167,12 @@ pub(crate) async fn read(
     .await
 }
 
+/// Removes what no branch leads to any more. A failure is no failure of the change, and the next
+/// change tries again.
+fn collect(workspace: &Workspace) {
+    let _ = workspace.collect_if_due(SystemTime::now(), KEPT);
+}
+
 /// Stages changes.
 pub(crate) async fn change(
     service: &Service,
@@ -195,6 +204,9 @@ pub(crate) async fn change(
         if !changes.is_empty() {
             workspace.stage(branch, &changes, None).map_err(failed)?;
         }
+        if request.discard {
+            collect(&workspace);
+        }
         info(&workspace, &request.name)
     })
     .await
@@ -216,6 +228,7 @@ pub(crate) async fn commit(
         let at_ms = u64::try_from(now_ms()).unwrap_or(0);
         let made = workspace.commit(branch, &request.message, &author, at_ms);
         let made = made.map_err(|error| workspace_problem(&error))?;
+        collect(&workspace);
         Ok(CommittedWorkspace { commit_id: made.map(|id| id.to_hex()) })
     })
     .await

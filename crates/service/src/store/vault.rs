@@ -13,7 +13,6 @@ const COLUMNS: &str = "id, owner_id, name, kind, version, key_id, sealed, create
 #[derive(Debug, Clone)]
 pub(crate) struct SecretRow {
     pub(crate) label: Label,
-    pub(crate) name: String,
     /// The id of the key under which it is sealed.
     pub(crate) key_id: String,
     pub(crate) sealed: SealedRecord,
@@ -23,7 +22,7 @@ pub(crate) struct SecretRow {
 
 /// Adds a secret; fails if its owner has one of that name.
 pub(crate) fn insert(row: &SecretRow) -> Statement {
-    let SecretRow { label, name, key_id, sealed, created_at, updated_at } = row;
+    let SecretRow { label, key_id, sealed, created_at, updated_at } = row;
     let sql =
         format!("INSERT INTO secrets ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)");
     Statement::new(
@@ -31,7 +30,7 @@ pub(crate) fn insert(row: &SecretRow) -> Statement {
         vec![
             label.secret.as_str().into(),
             label.owner.as_str().into(),
-            name.as_str().into(),
+            label.name.as_str().into(),
             label.kind.as_str().into(),
             version(label).into(),
             key_id.as_str().into(),
@@ -57,6 +56,18 @@ pub(crate) fn rotate(row: &SecretRow) -> Statement {
         ],
     )
     .expecting(1)
+}
+
+/// Replaces the sealed form of the same values, unless it has changed meanwhile.
+pub(crate) fn seal_again(row: &SecretRow, sealed: &SealedRecord) -> Statement {
+    Statement::new(
+        "UPDATE secrets SET sealed = ?3 WHERE id = ?1 AND sealed = ?2",
+        vec![
+            row.label.secret.as_str().into(),
+            Value::Blob(row.sealed.0.clone()),
+            Value::Blob(sealed.0.clone()),
+        ],
+    )
 }
 
 /// Removes a secret.
@@ -85,6 +96,34 @@ pub(crate) async fn find(
     Ok(select(store, condition, parameters).await?.into_iter().next())
 }
 
+/// The fingerprint and the answer of a request with that id, if it was made.
+pub(crate) async fn request(
+    store: &dyn Store,
+    id: &str,
+) -> Result<Option<(Vec<u8>, String)>, Problem> {
+    let sql = "SELECT fingerprint, answer FROM secret_requests WHERE id = ?1";
+    let rows = store.query(Statement::new(sql, vec![id.into()])).await.map_err(store_problem)?;
+    let read = |row: &Row| {
+        let fingerprint = row.blob(0).map_err(store_problem)?.to_vec();
+        Ok((fingerprint, row.text(1).map_err(store_problem)?.to_owned()))
+    };
+    rows.first().map(read).transpose()
+}
+
+/// Stores the answer of a request; fails if one with that id was made.
+pub(crate) fn insert_request(id: &str, fingerprint: &[u8], answer: String, now: i64) -> Statement {
+    Statement::new(
+        "INSERT INTO secret_requests (id, fingerprint, answer, created_at) \
+         VALUES (?1, ?2, ?3, ?4)",
+        vec![id.into(), Value::Blob(fingerprint.to_vec()), answer.into(), now.into()],
+    )
+}
+
+/// Removes the answers from before that time.
+pub(crate) fn remove_requests(before: i64) -> Statement {
+    Statement::new("DELETE FROM secret_requests WHERE created_at < ?1", vec![before.into()])
+}
+
 async fn select(
     store: &dyn Store,
     condition: &str,
@@ -105,9 +144,9 @@ fn read(row: &Row) -> Result<SecretRow, Problem> {
             version: u64::try_from(row.integer(4).map_err(store_problem)?)
                 .map_err(|_| damaged())?,
             owner: OwnerId::new(text(1)?).map_err(|_| damaged())?,
+            name: text(2)?,
             kind,
         },
-        name: text(2)?,
         key_id: text(5)?,
         sealed: SealedRecord(row.blob(6).map_err(store_problem)?.to_vec()),
         created_at: row.integer(7).map_err(store_problem)?,

@@ -89,6 +89,7 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
         has(arguments.max_bundle.is_some(), "--max-bundle"),
         has(arguments.max_paths.is_some(), "--max-paths"),
         has(arguments.max_connections.is_some(), "--max-connections"),
+        has(arguments.ssh_agent.is_some(), "--ssh-agent"),
     ];
     let Some(flag) = refused.into_iter().flatten().next() else { return Ok(()) };
     let name = arguments.runtime.as_deref().unwrap_or_default();

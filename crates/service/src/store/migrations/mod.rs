@@ -95,6 +95,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("sqlite/0014_secrets.sql"),
         postgres: include_str!("postgres/0014_secrets.sql"),
     },
+    Migration {
+        number: 15,
+        name: "answers to requests about secrets",
+        sql: include_str!("sqlite/0015_secret_requests.sql"),
+        postgres: include_str!("postgres/0015_secret_requests.sql"),
+    },
 ];
 
 #[cfg(test)]

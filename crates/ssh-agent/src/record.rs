@@ -1,0 +1,56 @@
+//! What an agent records: each signature and each refusal, up to a number. Nothing of what is signed.
+
+use std::sync::{Mutex, PoisonError};
+
+/// How many records are kept. What follows is counted only.
+const MAX_RECORDS: usize = 256;
+
+/// Whether something was signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It was.
+    Signed,
+    /// It was refused, for this reason.
+    Refused(&'static str),
+    /// It was permitted, and could not be signed for this reason.
+    Failed(String),
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What was asked for.
+    pub request: String,
+    /// The fingerprint of the key.
+    pub key: Option<String>,
+    /// What became of it.
+    pub decision: Decision,
+}
+
+/// The records of an agent.
+#[derive(Debug, Default)]
+pub struct Records(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    records: Vec<Record>,
+    lost: u64,
+}
+
+impl Records {
+    pub(crate) fn add(&self, record: Record) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.records.len() < MAX_RECORDS {
+            kept.records.push(record);
+        } else {
+            kept.lost = kept.lost.saturating_add(1);
+        }
+    }
+
+    /// The records since the last call, and how many more there were.
+    pub fn take(&self) -> (Vec<Record>, u64) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Kept { records, lost } = std::mem::take(&mut *kept);
+        (records, lost)
+    }
+}
