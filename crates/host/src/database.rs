@@ -48,9 +48,10 @@ pub(crate) async fn open(
 /// Whether a URL contains a password.
 pub(crate) fn has_password(url: &str) -> bool {
     let named = |query: &str| query.split('&').any(|pair| pair.starts_with("password="));
-    url::Url::parse(url).map_or(url.contains("password"), |url| {
-        url.password().is_some() || url.query().is_some_and(named)
-    })
+    match url::Url::parse(url) {
+        Ok(url) => url.password().is_some() || url.query().is_some_and(named),
+        Err(_) => url.contains("password"),
+    }
 }
 
 /// Opens a schema, which no other server may use at the same time.

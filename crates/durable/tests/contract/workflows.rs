@@ -302,3 +302,18 @@ async fn a_short_workflow_costs_two_commits() {
     let page = world.store.stream(&id("w"), "out", 0, 9).await.unwrap();
     assert_eq!(page.rows, [(0, Some("done".into()))]);
 }
+
+#[tokio::test]
+async fn records_are_there_when_the_store_is_opened_again() {
+    let mut world = World::new().await;
+    let workflow = |_, (): ()| async { Ok(7) };
+    let engine = world.engine().workflow("w", workflow).launch().await.unwrap();
+    let handle = start(&engine, "w", &(), "w").await;
+    assert_eq!(result::<u32>(&handle).await.unwrap(), 7);
+    world.store.execute(vec![insert("kept")]).await.unwrap();
+    drop((handle, engine));
+    world.reopen().await;
+    assert_eq!(world.items().await, [("kept".to_owned(), 1)]);
+    let engine = world.engine().workflow("w", workflow).launch().await.unwrap();
+    assert_eq!(result::<u32>(&engine.handle(&id("w"))).await.unwrap(), 7);
+}

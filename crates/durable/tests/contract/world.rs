@@ -30,7 +30,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
 /// A separate, empty store.
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
-    /// Where the store is; it ends with the test.
+    /// Where the store is.
     pub(crate) place: Place,
 }
 
@@ -38,6 +38,12 @@ impl World {
     pub(crate) async fn new() -> Self {
         let place = Place::new();
         Self { store: place.open().await, place }
+    }
+
+    /// Closes the store, and opens it again.
+    pub(crate) async fn reopen(&mut self) {
+        self.store.close().await.unwrap();
+        self.store = self.place.open().await;
     }
 
     /// An engine of the executor `one`.
