@@ -211,7 +211,7 @@ fn a_commit_is_signed_outside(world: &World) {
         format!(
             "echo 'test@localhost {key}' > /tmp/signers; echo x >> a.txt; \
              git -c user.name=Test -c user.email=test@localhost -c gpg.format=ssh \
-             -c user.signingkey='key::{key}' commit -qSam signed 2>&1 && \
+             -c user.signingkey='key::{key}' commit -q -S -a -m signed 2>&1 && \
              git -c gpg.ssh.allowedSignersFile=/tmp/signers log -1 --format='signature %G?'"
         )
     };
@@ -230,6 +230,54 @@ fn a_commit_is_signed_outside(world: &World) {
     assert_ne!(json["exitCode"], 0, "{outcome}");
     let refused = with_decision(&json, "refused");
     assert_eq!(refused[0]["request"], "sign a message of the namespace file", "{json}");
+}
+
+/// A private key in a file, without an agent. Programs inside have the socket, and not the key.
+fn a_key_in_a_file_signs_too(world: &World) {
+    if !has_programs("ssh_agent::a_key_in_a_file_signs_too") {
+        return;
+    }
+    let keys = Keys::new(world);
+    let path = keys.permissions(world, "git");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let with = |key: &str| {
+        let key = keys.directory.join(key);
+        world.plant(&path, &format!("private-keys = [\"{}\"]\n{text}", key.display()));
+    };
+    let run = |script: &str| {
+        let file = path.to_str().unwrap();
+        let words = ["run", "--json", "--discard", "--ssh-agent", file, "--", "sh", "-c", script];
+        world.stockade(&words).finish()
+    };
+    with("own");
+    let public = keys.public("own");
+    let script = format!(
+        "echo '{public}' > /tmp/key.pub; echo x > /tmp/text; \
+         ssh-keygen -Y sign -n git -f /tmp/key.pub /tmp/text 2>&1; cat /tmp/text.sig; \
+         grep -rl 'OPENSSH PRIVATE' /proc/self/environ /run /tmp /etc 2>/dev/null; env"
+    );
+    let outcome = run(&script);
+    let told = outcome.json()["stdout"].as_str().unwrap().to_owned();
+    assert!(told.contains("BEGIN SSH SIGNATURE") && !told.contains("PRIVATE"), "{outcome}");
+    assert_eq!(with_decision(&outcome.json(), "signed").len(), 1, "{outcome}");
+    // A key that is there and not named, and files that are no such key.
+    for (name, arguments) in [("with-passphrase", ["ed25519", "secret"]), ("of-rsa", ["rsa", ""])] {
+        let made = keys.directory.join(name);
+        let options = ["-q", "-t", arguments[0], "-N", arguments[1], "-f", made.to_str().unwrap()];
+        world.on_host(Path::new("ssh-keygen"), &options).finish().succeeds();
+    }
+    for (key, said) in [
+        ("other", "there is no key"),
+        ("with-passphrase", "it has a passphrase"),
+        ("of-rsa", "its type is neither"),
+        ("permissions.toml", "not in the format of OpenSSH"),
+        ("nothing", "cannot read the private key"),
+    ] {
+        with(key);
+        let outcome = run("true");
+        assert_eq!(outcome.code(), 125, "{outcome}");
+        assert!(format!("{}{}", outcome.stdout, outcome.stderr).contains(said), "{key}: {outcome}");
+    }
 }
 
 /// Messages of a program inside: the first byte of the answer to each.
@@ -335,6 +383,7 @@ fn an_agent_that_cannot_be_is_refused(world: &World) {
 as_root_and_as_user![
     a_login_is_signed_outside_for_the_named_host_and_user,
     a_commit_is_signed_outside,
+    a_key_in_a_file_signs_too,
     other_requests_are_refused_and_recorded,
     an_agent_that_cannot_be_is_refused,
 ];

@@ -289,7 +289,7 @@ mod tests {
     /// Ways to write a text, each of which leaves some characters as they are.
     fn written(value: &str) -> Vec<String> {
         let each = |escape: &dyn Fn(char) -> String, rare: bool| -> String {
-            let is_plain = |at: usize| rare && at % 3 != 0;
+            let is_plain = |at: usize| rare && !at.is_multiple_of(3);
             let character = |(at, own): (usize, char)| match is_plain(at) {
                 true => own.to_string(),
                 false => escape(own),

@@ -4,16 +4,20 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use stockade_api::{Result, SecretMapping, SecretReference, SecretScope};
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
+use stockade_egress_control::Values;
 use stockade_vault::{
     Batch, BatchKey, Context, Envelope, Fields, REFERENCE_SUFFIX, Reference, SealedRecord,
     check_variables, variable_value,
 };
 use zeroize::Zeroizing;
 
+use crate::egress::StoredValues;
 use crate::failure::{invalid, store_problem};
 use crate::inner::Inner;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::store::vault::{self as store, SecretRow};
 use crate::vault::{unavailable, vault_problem};
 
@@ -208,6 +212,22 @@ impl Delivery<'_> {
             self.inner.store.execute(vec![statement]).await.map_err(store_problem)?;
         }
         Envelope::seal(to, context, &row.label, &fields).map_err(vault_problem)
+    }
+}
+
+/// The values of the stored secrets that a sandbox has recorded.
+#[async_trait]
+impl StoredValues for Inner {
+    async fn fetch(&self, owner: &OwnerId, sandbox: &SandboxId) -> Result<Values> {
+        let owned = OwnedSandbox::check(&*self.store, owner, sandbox).await?;
+        let mut values = Values::default();
+        let Some(network) = &owned.request.network else { return Ok(values) };
+        let principal = Principal { caller: owner.clone(), flow_owner: None };
+        let delivery = Delivery { inner: self, principal: &principal, sandbox, operation: "serve" };
+        for (name, value) in delivery.values(&network.stored_secrets).await? {
+            values.add(name, value);
+        }
+        Ok(values)
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::activity::Activity;
 use crate::attachments::Attachments;
-use crate::egress::Egress;
+use crate::egress::{Egress, StoredValues};
 use crate::failure::store_problem;
 use crate::handoff::Handoffs;
 use crate::inner::Inner;
@@ -72,7 +72,8 @@ impl Service {
             reserve: options.home.as_ref().map(|home| Reserve::of(&home.path)),
             options,
         });
-        inner.egress.fetch_from(Arc::downgrade(&inner));
+        let source: Arc<dyn StoredValues> = Arc::<Inner>::clone(&inner);
+        inner.egress.fetch_from(Arc::downgrade(&source));
         let queue = Queue {
             name: operations::QUEUE,
             concurrency: Some(inner.options.queue_concurrency),

@@ -9,9 +9,7 @@ use stockade_core::{Code, Problem};
 use stockade_vault::{Error, MasterKey};
 use tokio::sync::Mutex;
 
-use crate::inner::Inner;
 use crate::key_source::KeySource;
-use crate::store::vault as store;
 
 /// How long the source of the key may take.
 const KEY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,18 +48,6 @@ impl Vault {
         };
         let late = |_| Err(unavailable("the source of the vault's key does not answer"));
         tokio::time::timeout(self.timeout, reading).await.unwrap_or_else(late)
-    }
-}
-
-impl Inner {
-    /// The vault's key, for a value that is to be stored. It is made if there is none and no secret.
-    ///
-    /// # Errors
-    /// As [`Vault::key`].
-    pub(crate) async fn vault_key_for_sealing(&self) -> Result<MasterKey> {
-        // A key that is missing for a while must not be replaced: its secrets could not be opened.
-        let is_first = store::is_empty(&*self.store).await?;
-        self.vault.key(is_first).await
     }
 }
 

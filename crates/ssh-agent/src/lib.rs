@@ -22,4 +22,4 @@ pub use policy::{Allowed, Policy};
 pub use purpose::Purpose;
 pub use record::{Decision, Record, Records};
 pub use serve::Running;
-pub use signer::{CallersAgent, SignError, Signer, StoredKey};
+pub use signer::{CallersAgent, SignError, Signer, Signers, StoredKey};

@@ -1,6 +1,7 @@
 //! What may be signed. Everything else is refused.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use ssh_key::{Fingerprint, HashAlg, PublicKey};
@@ -16,6 +17,10 @@ pub struct Policy {
     /// The permissions.
     #[serde(default)]
     pub allow: Vec<Allowed>,
+    /// Files with private keys, in the format of OpenSSH and without a passphrase. They are read outside,
+    /// and are used in addition to those of the caller's agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub private_keys: Vec<PathBuf>,
 }
 
 /// One permission: to log in at hosts, or to sign messages.
@@ -187,7 +192,7 @@ mod tests {
             users: list(&["git"]),
             ..Allowed::default()
         };
-        let check = |allowed: Allowed| Policy { allow: vec![allowed] }.check();
+        let check = |allowed: Allowed| Policy { allow: vec![allowed], ..Policy::default() }.check();
         for good in [HOST, &format!("git.example.com {HOST} comment"), OTHER] {
             assert!(check(host(good)).is_ok(), "{good}");
         }
@@ -217,6 +222,7 @@ mod tests {
                 },
                 Allowed { key: OTHER.to_owned(), namespaces: list(&["git"]), ..Allowed::default() },
             ],
+            ..Policy::default()
         };
         let policy = policy.checked().unwrap();
         let (key, other) = (fingerprint(KEY).unwrap(), fingerprint(OTHER).unwrap());

@@ -29,10 +29,10 @@ pub struct Record {
 
 /// The records of an agent.
 #[derive(Debug, Default)]
-pub struct Records(Mutex<Kept>);
+pub struct Records(Mutex<Buffer>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Buffer {
     records: Vec<Record>,
     lost: u64,
 }
@@ -50,7 +50,7 @@ impl Records {
     /// The records since the last call, and how many more there were.
     pub fn take(&self) -> (Vec<Record>, u64) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Kept { records, lost } = std::mem::take(&mut *kept);
+        let Buffer { records, lost } = std::mem::take(&mut *kept);
         (records, lost)
     }
 }

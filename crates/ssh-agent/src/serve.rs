@@ -195,7 +195,7 @@ mod tests {
             namespaces: vec!["git".to_owned()],
             ..Allowed::default()
         };
-        let policy = Policy { allow: vec![allowed] };
+        let policy = Policy { allow: vec![allowed], ..Policy::default() };
         let refused = Running::start(listener, &policy, Box::new(None::default()));
         assert!(matches!(refused, Err(Error::NoKey(_))));
     }

@@ -97,6 +97,33 @@ fn failed(error: io::Error) -> SignError {
     SignError(format!("the caller's agent does not answer: {error}"))
 }
 
+/// Several signers: the first one that has a key uses it.
+#[derive(Debug, Default)]
+pub struct Signers(pub Vec<Box<dyn Signer>>);
+
+impl Signer for Signers {
+    fn keys(&self) -> Result<Vec<Vec<u8>>, SignError> {
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        for signer in &self.0 {
+            for key in signer.keys()? {
+                if !all.contains(&key) {
+                    all.push(key);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn sign(&self, key: &[u8], data: &[u8], flags: u32) -> Result<Vec<u8>, SignError> {
+        for signer in &self.0 {
+            if signer.keys()?.iter().any(|own| own == key) {
+                return signer.sign(key, data, flags);
+            }
+        }
+        Err(SignError("there is no such key".to_owned()))
+    }
+}
+
 /// A private key in memory, which is erased when it is dropped.
 #[derive(Debug)]
 pub struct StoredKey {

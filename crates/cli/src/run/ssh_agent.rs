@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use stockade_core::sandbox::SSH_AGENT_VARIABLE;
 use stockade_core::{Code, Problem};
-use stockade_ssh_agent::{CallersAgent, Decision, Policy, Record, Records, Running};
+use stockade_ssh_agent::{
+    CallersAgent, Decision, Policy, Record, Records, Running, Signers, StoredKey,
+};
+use zeroize::Zeroizing;
 
 use crate::args::Run;
 
@@ -24,7 +27,7 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Requested {
     policy: Policy,
-    signer: CallersAgent,
+    signer: Signers,
 }
 
 /// What a run wants to have signed.
@@ -35,13 +38,23 @@ pub(super) struct Requested {
 pub(super) fn read(arguments: &Run) -> Result<Option<Requested>, Problem> {
     let Some(path) = &arguments.ssh_agent else { return Ok(None) };
     let policy = read_policy(path)?;
-    let Some(socket) = std::env::var_os(SSH_AGENT_VARIABLE) else {
-        let message = "`--ssh-agent` needs an ssh agent, and there is none";
-        return Err(Problem::new(Code::InvalidInput, message)
-            .because(format!("the variable {SSH_AGENT_VARIABLE} is not set"))
-            .remedied_by("eval $(ssh-agent) && ssh-add"));
-    };
-    let signer = CallersAgent::new(socket.into())?;
+    let mut signer = Signers::default();
+    for path in &policy.private_keys {
+        signer.0.push(Box::new(private_key(path)?));
+    }
+    // Where the files have all keys, no agent is needed.
+    if signer.0.is_empty() || policy.check_keys(&signer).is_err() {
+        match std::env::var_os(SSH_AGENT_VARIABLE) {
+            Some(socket) => signer.0.push(Box::new(CallersAgent::new(socket.into())?)),
+            None if signer.0.is_empty() => {
+                let message = "`--ssh-agent` needs an ssh agent, and there is none";
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .because(format!("the variable {SSH_AGENT_VARIABLE} is not set"))
+                    .remedied_by("eval $(ssh-agent) && ssh-add"));
+            }
+            None => {}
+        }
+    }
     policy.check_keys(&signer)?;
     Ok(Some(Requested { policy, signer }))
 }
@@ -74,6 +87,19 @@ pub(crate) fn read_policy(path: &Path) -> Result<Policy, Problem> {
     })?;
     policy.check()?;
     Ok(policy)
+}
+
+/// The private key in a file.
+fn private_key(path: &Path) -> Result<StoredKey, Problem> {
+    let shown = path.display();
+    let mut text = Zeroizing::new(String::new());
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text).map(drop));
+    read.map_err(|error| {
+        Problem::new(Code::InvalidInput, format!("cannot read the private key {shown}"))
+            .because(error.to_string())
+    })?;
+    StoredKey::parse(&text).map_err(|error| Problem::from(error).because(shown.to_string()))
 }
 
 impl Requested {

@@ -201,8 +201,13 @@ pub(super) fn add_rules(
         if matches!(target, Target::Block(_) | Target::Any) {
             return Err(unsupported(format_args!("a rule for {host:?}, which is no name,")).into());
         }
-        let headers = rules.into_iter().filter_map(|rule| rule.transform);
-        for (name, value) in headers.flat_map(|transform| transform.headers) {
+        let transforms = rules.into_iter().filter_map(|rule| rule.transform);
+        let headers: Vec<_> = transforms.flat_map(|transform| transform.headers).collect();
+        if headers.is_empty() {
+            let what = format_args!("a rule for {host:?} without `transform.headers`,");
+            return Err(unsupported(what).into());
+        }
+        for (name, value) in headers {
             let (place, secret) = place(&name, &value)?;
             injections.credentials.insert(secret.clone(), 1);
             let binding = format!("rule-{}", injections.bindings.len());

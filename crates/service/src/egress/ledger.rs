@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use stockade_api::{NetworkStatus, Result, SecretStatus};
 use stockade_core::event::Payload;
 use stockade_core::network::binding::{Binding, CredentialSlot};
@@ -15,10 +16,19 @@ use stockade_runtime::Runtime;
 
 use super::record::FirstEvent;
 use super::trust::Trusted;
-use crate::inner::Inner;
 
 /// The reason for a sandbox that was not served yet.
 const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
+
+/// Has the values of stored secrets of sandboxes.
+#[async_trait]
+pub(crate) trait StoredValues: Send + Sync + std::fmt::Debug {
+    /// Those of one sandbox.
+    ///
+    /// # Errors
+    /// Why one of them cannot be used; there are none then.
+    async fn fetch(&self, owner: &OwnerId, sandbox: &SandboxId) -> Result<Values>;
+}
 
 /// A sandbox with a network.
 #[derive(Debug, Clone)]
@@ -65,7 +75,7 @@ struct Entry {
 pub(super) struct Ledger {
     entries: Mutex<BTreeMap<SandboxId, Entry>>,
     /// Where the values of stored secrets come from.
-    inner: OnceLock<Weak<Inner>>,
+    source: OnceLock<Weak<dyn StoredValues>>,
 }
 
 impl Ledger {
@@ -74,17 +84,17 @@ impl Ledger {
     }
 
     /// Takes values of stored secrets from here.
-    pub(super) fn fetch_from(&self, inner: Weak<Inner>) {
+    pub(super) fn fetch_from(&self, source: Weak<dyn StoredValues>) {
         // It is set once, when the service is made.
-        let _ = self.inner.set(inner);
+        let _ = self.source.set(source);
     }
 
     /// The values of a sandbox's stored secrets. Without the vault there are none: requests that need
     /// one are refused, and the status of the sandbox says so.
     pub(super) async fn stored_values(&self, member: &Member) -> Values {
-        let inner = self.inner.get().and_then(Weak::upgrade);
-        match inner {
-            Some(inner) => inner.stored_values(&member.owner, &member.id).await.unwrap_or_default(),
+        let source = self.source.get().and_then(Weak::upgrade);
+        match source {
+            Some(source) => source.fetch(&member.owner, &member.id).await.unwrap_or_default(),
             None => Values::default(),
         }
     }

@@ -24,10 +24,9 @@ use stockade_runtime::{Capability, Error, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::ledger::Ledger;
-pub(crate) use self::ledger::Member;
+pub(crate) use self::ledger::{Member, StoredValues};
 use self::supervisor::{Command, ReplySender, Supervisor};
 use crate::failure::runtime_problem;
-use crate::inner::Inner;
 
 /// How long the process may take to answer, on a machine under heavy load.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -64,8 +63,8 @@ impl Egress {
     }
 
     /// Takes values of stored secrets from a service.
-    pub(crate) fn fetch_from(&self, inner: Weak<Inner>) {
-        self.ledger.fetch_from(inner);
+    pub(crate) fn fetch_from(&self, source: Weak<dyn StoredValues>) {
+        self.ledger.fetch_from(source);
     }
 
     /// Whether a sandbox of a runtime could have a network.

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use stockade_api::Result;
-use stockade_core::{OwnerId, SandboxId, State};
-use stockade_egress_control::Values;
+use stockade_core::State;
 
 use super::Inner;
-use crate::delivery::{Delivery, Principal};
 use crate::egress::{Member, TIMEOUT};
-use crate::owned_sandbox::OwnedSandbox;
 use crate::store::sandboxes::SandboxRow;
 
 impl Inner {
@@ -63,23 +60,6 @@ impl Inner {
             return self.egress.deliver(&row.id, self.options.deadline).await;
         }
         self.serve_network(row).await
-    }
-
-    /// The values of the stored secrets of a sandbox.
-    ///
-    /// # Errors
-    /// Why one of them cannot be used; there are none then.
-    pub(crate) async fn stored_values(&self, owner: &OwnerId, id: &SandboxId) -> Result<Values> {
-        let owned = OwnedSandbox::check(&*self.store, owner, id).await?;
-        let mut values = Values::default();
-        let Some(network) = &owned.request.network else { return Ok(values) };
-        let principal = Principal { caller: owner.clone(), flow_owner: None };
-        let delivery =
-            Delivery { inner: self, principal: &principal, sandbox: id, operation: "serve" };
-        for (name, value) in delivery.values(&network.stored_secrets).await? {
-            values.add(name, value);
-        }
-        Ok(values)
     }
 
     /// Tries to serve a sandbox that should be served, within the time that its watcher may take.

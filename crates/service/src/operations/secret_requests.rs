@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use stockade_api::{Caller, Result};
 use stockade_core::{Code, Problem};
 use stockade_durable::Statement;
-use stockade_vault::Fingerprint;
+use stockade_vault::{Fingerprint, MasterKey};
 
 use crate::clock::now_ms;
 use crate::operation::workflow_id;
@@ -17,6 +17,16 @@ use crate::store::vault as store;
 
 /// How long an answer is kept: a week.
 const KEPT_MS: i64 = 7 * 24 * 3600 * 1000;
+
+/// The vault's key, for a value that is to be stored. It is made if there is none and no secret.
+///
+/// # Errors
+/// That it is unavailable.
+pub(super) async fn sealing_key(service: &Service) -> Result<MasterKey> {
+    // A key that is missing for a while must not be replaced: its secrets could not be opened.
+    let is_first = store::is_empty(&*service.inner.store).await?;
+    service.inner.vault.key(is_first).await
+}
 
 /// A request with a key; nothing for one without.
 #[derive(Debug)]
@@ -43,7 +53,7 @@ impl Request {
             return Ok(Self(None));
         }
         let id = workflow_id(caller)?.as_str().to_owned();
-        let key = service.inner.vault_key_for_sealing().await?;
+        let key = sealing_key(service).await?;
         let fingerprint = Fingerprint::of(&key, operation, parts).as_bytes().to_vec();
         Ok(Self(Some(Known { id, fingerprint })))
     }

@@ -12,7 +12,7 @@ use stockade_durable::Statement;
 use stockade_vault::{Fields, Kind, Label, PredecessorEnvelope, PredecessorKey, SealedRecord};
 use zeroize::Zeroizing;
 
-use super::secret_requests::Request;
+use super::secret_requests::{Request, sealing_key};
 use crate::clock::{now_ms, timestamp};
 use crate::delivery::no_secret;
 use crate::failure::{invalid, store_problem};
@@ -161,7 +161,7 @@ async fn sealed(
     label: &Label,
     fields: &Fields,
 ) -> Result<(String, SealedRecord)> {
-    let key = service.inner.vault_key_for_sealing().await?;
+    let key = sealing_key(service).await?;
     let sealed = SealedRecord::seal(&key, label, fields).map_err(vault_problem)?;
     Ok((key.id(), sealed))
 }

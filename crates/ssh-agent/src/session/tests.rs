@@ -35,6 +35,7 @@ fn session() -> Session {
             },
             Allowed { key: own, namespaces: vec!["git".to_owned()], ..Allowed::default() },
         ],
+        ..Policy::default()
     };
     let text = key(OWN).to_openssh(ssh_key::LineEnding::LF).unwrap();
     Session::new(Arc::new(Shared {
@@ -141,7 +142,7 @@ fn everything_else_is_refused_and_recorded() {
         vec![bind(HOST, HOST, &ID, 1)],
         vec![bind(HOST, HOST, &ID, 1), sign(OWN, &git, 0)],
         vec![bound.clone(), bind(HOST, HOST, &[9; 32], 0)],
-        vec![bound.clone(), bind(OTHER, OTHER, &ID, 0), sign(OWN, &git, 0)],
+        vec![bound, bind(OTHER, OTHER, &ID, 0), sign(OWN, &git, 0)],
         vec![sign(OWN, &message("file"), 0)],
         vec![sign(OWN, &message("git2"), 0)],
         vec![sign(OTHER, &message("git"), 0)],
