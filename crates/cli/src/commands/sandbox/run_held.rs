@@ -88,7 +88,6 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
         has(arguments.view == View::Copy, "--view"),
         has(arguments.max_bundle.is_some(), "--max-bundle"),
         has(arguments.max_paths.is_some(), "--max-paths"),
-        has(arguments.max_connections.is_some(), "--max-connections"),
     ];
     let Some(flag) = refused.into_iter().flatten().next() else { return Ok(()) };
     let name = arguments.runtime.as_deref().unwrap_or_default();
