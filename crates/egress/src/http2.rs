@@ -79,9 +79,8 @@ impl Streams<'_> {
     {
         let limits = self.sandbox.limits();
         let shaking = settings().handshake::<_, Bytes>(inside);
-        let mut inside = match timeout(limits.first_bytes, shaking).await {
-            Ok(Ok(inside)) => inside,
-            _ => return Err(RelayError::Io),
+        let Ok(Ok(mut inside)) = timeout(limits.first_bytes, shaking).await else {
+            return Err(RelayError::Io);
         };
         let mut outside = Some(outside);
         let mut client = Err(self.unreachable("the connection has ended"));
