@@ -47,18 +47,18 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
         let mut first = [0];
         let begun = stream.peek(&mut first).await;
         if begun.is_ok() && matches!(first, [socks::VERSION_5 | socks::VERSION_4]) {
-            return Ok(Asked::Socks);
+            return Ok(Protocol::Socks);
         }
-        head(&mut stream).await.map(Asked::Http)
+        head(&mut stream).await.map(Protocol::Http)
     };
     let (head, rest) = match timeout(sandbox.limits().first_bytes, reading).await {
-        Ok(Ok(Asked::Socks)) => {
+        Ok(Ok(Protocol::Socks)) => {
             socks::serve(sandbox, stream).await;
             return drop(permit);
         }
-        Ok(Ok(Asked::Http(Some(read)))) => read,
+        Ok(Ok(Protocol::Http(Some(read)))) => read,
         // The client sent nothing, or has disconnected.
-        Ok(Ok(Asked::Http(None))) => return,
+        Ok(Ok(Protocol::Http(None))) => return,
         Ok(Err(refusal)) => return refused(stream, None, None, &refusal).await,
         Err(_) => {
             let refusal =
@@ -83,7 +83,7 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
 }
 
 /// What a connection to the proxy begins with.
-enum Asked {
+enum Protocol {
     Socks,
     /// The head of a request, and the bytes after it; nothing if nothing arrives.
     Http(Option<(Head, Vec<u8>)>),

@@ -188,6 +188,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-client",
             "stockade-core",
             "stockade-durable",
+            "stockade-egress",
             "stockade-measure",
             "stockade-runtime",
             "stockade-runtime-native",
