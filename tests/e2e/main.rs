@@ -68,6 +68,7 @@ mod run_and_create;
 mod run_held;
 mod sandbox;
 mod served;
+mod small_internet;
 mod smithers_pages;
 mod smithers_types;
 mod snapshots;

@@ -95,6 +95,24 @@ fn a_run_reaches_what_is_allowed_through_the_proxy(world: &World) {
     assert!(refused.stderr.contains("[INVALID_INPUT]"), "{refused}");
 }
 
+fn a_policy_is_learned_through_the_proxy(world: &World) {
+    let proxy = Proxy::start();
+    let file = world.outside().join("learned.toml");
+    let learned = file.to_str().unwrap();
+    let url = proxy.url();
+    let fetch = |options: &[&str]| {
+        let run = ["run", "--discard", "--upstream-proxy", &url];
+        let command = ["--", "./probe", "fetch", "proxy", HOST];
+        call(world, &[&run[..], options, &command].concat())
+    };
+    let first = fetch(&["--net", "learn", "--learn-file", learned]);
+    assert!(first.stdout.contains("greetings"), "{first}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("host = \"far.test\"\nports = [8080]\n"), "{text}");
+    let again = fetch(&["--policy", learned]);
+    assert!(again.stdout.contains("greetings"), "{again}");
+}
+
 fn a_persistent_sandbox_reaches_it_through_the_proxy(world: &World) {
     let proxy = Proxy::start();
     let url = proxy.url();
@@ -137,5 +155,6 @@ fn a_persistent_sandbox_reaches_it_through_the_proxy(world: &World) {
 
 as_root_and_as_user![
     a_run_reaches_what_is_allowed_through_the_proxy,
+    a_policy_is_learned_through_the_proxy,
     a_persistent_sandbox_reaches_it_through_the_proxy,
 ];

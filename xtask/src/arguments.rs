@@ -118,6 +118,8 @@ pub(crate) enum Bench {
     Server(BenchOptions),
     /// An operation of the product, beside its parts
     Service(BenchOptions),
+    /// The egress process, beside a direct connection
+    Egress(BenchOptions),
     /// A snippet, beside a start of the program
     Snippet(BenchOptions),
     /// A run of a workflow, beside a start of the program

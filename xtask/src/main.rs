@@ -60,6 +60,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Bench::Durable(options) => bench::programs::durable(workspace, options),
             Bench::Server(options) => bench::programs::server(workspace, options),
             Bench::Service(options) => bench::programs::service(workspace, options),
+            Bench::Egress(options) => bench::programs::egress(workspace, options),
             Bench::Snippet(options) => bench::programs::snippet(workspace, options),
             Bench::Workflow(options) => bench::programs::workflow(workspace, options),
         },

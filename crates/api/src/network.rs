@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, InvalidBinding, check_bindings};
 use stockade_core::network::secret::{self, BoundSecret};
-use stockade_core::network::{AllowedHost, DeniedConnection, Misdirection, Policy, Rule, Upstream};
+use stockade_core::network::{
+    AllowedHost, DeniedConnection, Misdirection, Policy, Rule, TrafficLimits, Upstream,
+};
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
@@ -32,6 +34,9 @@ pub struct Network {
     /// Further rules, which may also be about methods and paths of requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// How much traffic there may be.
+    #[serde(skip_serializing_if = "TrafficLimits::is_none")]
+    pub limits: TrafficLimits,
     /// Credentials that are put into requests, by bindings. Values are not here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub injections: Option<Injections>,
@@ -61,6 +66,7 @@ impl Default for Network {
             deny: Vec::new(),
             default: Effect::Deny,
             rules: Vec::new(),
+            limits: TrafficLimits::default(),
             injections: None,
             secrets: Vec::new(),
             stored_secrets: Vec::new(),
@@ -79,7 +85,8 @@ impl Network {
     /// The same as a policy.
     ///
     /// # Errors
-    /// [`Code::RuleInvalid`] if it exceeds a limit, or an internal host is no name.
+    /// [`Code::RuleInvalid`] if it exceeds a limit, an internal host is no name, or a limit on traffic
+    /// is invalid.
     pub fn policy(&self) -> Result<Policy> {
         let mut rules: Vec<_> = self.allow.iter().cloned().map(Rule::from).collect();
         for host in &self.allow_internal {
@@ -92,7 +99,7 @@ impl Network {
         let denied = self.deny.iter().cloned().map(Rule::from);
         rules.extend(denied.map(|rule| Rule { action: Effect::Deny, ..rule }));
         rules.extend(self.rules.iter().cloned());
-        Ok(Policy::new(self.default, rules)?)
+        Ok(Policy::new(self.default, rules)?.with_limits(self.limits)?)
     }
 
     /// Checks its proxy, which is stored.
@@ -199,6 +206,9 @@ pub struct ChangeNetwork {
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_secrets: Option<bool>,
+    /// How much traffic there may be; unchanged when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<TrafficLimits>,
 }
 
 impl ChangeNetwork {
@@ -214,6 +224,7 @@ impl ChangeNetwork {
             secrets: Vec::new(),
             remove_secrets: Vec::new(),
             strict_secrets: None,
+            limits: None,
         }
     }
 }
@@ -290,6 +301,9 @@ impl Network {
         let bindings = changed.bindings(sample_placeholder)?;
         let is_there = |name: &String| bindings.iter().any(|own| own.credential == *name);
         changed.stored_secrets.retain(|own| is_there(&own.env));
+        if let Some(limits) = change.limits {
+            changed.limits = limits;
+        }
         changed.check_secrets()?;
         Ok(changed)
     }
@@ -409,6 +423,9 @@ mod tests {
                 serde_json::from_value(json!({ "allowInternal": [refused] })).unwrap();
             assert_eq!(network.policy().unwrap_err().code, Code::RuleInvalid, "{refused}");
         }
+        let limited: Network =
+            serde_json::from_value(json!({ "limits": { "bytes": 5, "bandwidth": 1 } })).unwrap();
+        assert_eq!(limited.policy().unwrap_err().code, Code::RuleInvalid);
         let internal: Network =
             serde_json::from_value(json!({ "allowInternal": ["mirror.test:80"] })).unwrap();
         assert!(internal.policy().unwrap().rules()[0].internal);
@@ -445,6 +462,22 @@ mod tests {
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         assert_eq!(change(&many, &[]).unwrap_err().code, Code::RuleInvalid);
     }
+
+    #[test]
+    fn limits_change_and_stay() {
+        let network: Network =
+            serde_json::from_value(json!({ "allow": ["a.test"], "limits": { "bytes": 5 } }))
+                .unwrap();
+        let change = |limits: serde_json::Value| {
+            let request = json!({ "id": "box", "limits": limits });
+            network.with_changes(&serde_json::from_value(request).unwrap())
+        };
+        assert_eq!(change(json!(null)).unwrap().limits.bytes, Some(5));
+        let changed = change(json!({ "connections": 3 })).unwrap();
+        assert_eq!(json!(changed.policy().unwrap())["limits"], json!({ "connections": 3 }));
+        assert_eq!(change(json!({ "connections": 0 })).unwrap_err().code, Code::RuleInvalid);
+    }
+
     #[test]
     fn secrets_come_and_go_with_their_hosts() {
         let network: Network = serde_json::from_value(json!({

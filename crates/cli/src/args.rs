@@ -413,9 +413,6 @@ pub struct Run {
     /// logins at hosts with certain keys, and signatures of commits. The keys stay outside
     #[arg(long, value_name = "FILE")]
     pub ssh_agent: Option<PathBuf>,
-    /// Maximum number of connections at a time; needs a network policy [default: 256]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
-    pub max_connections: Option<u16>,
     /// Where `--net learn` writes the policy [default: stockade-policy.toml]
     #[arg(long, value_name = "FILE")]
     pub learn_file: Option<PathBuf>,

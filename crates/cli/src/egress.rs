@@ -35,7 +35,6 @@ fn program() -> Result<Program, Problem> {
 struct RunSource {
     id: SandboxId,
     policy: Policy,
-    connection_limit: Option<u16>,
     upstream: Option<Upstream>,
     credentials: OnceLock<Vec<Credential>>,
 }
@@ -47,10 +46,6 @@ impl Source for RunSource {
 
     fn policy(&self, sandbox: &SandboxId) -> Option<Policy> {
         (*sandbox == self.id).then(|| self.policy.clone())
-    }
-
-    fn connection_limit(&self, _: &SandboxId) -> Option<u16> {
-        self.connection_limit
     }
 
     fn upstream(&self, _: &SandboxId) -> Option<Upstream> {
@@ -91,23 +86,13 @@ impl Egress {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(crate) fn start(
-        policy: Policy,
-        connection_limit: Option<u16>,
-        upstream: Option<Upstream>,
-    ) -> Result<Self, Problem> {
+    pub(crate) fn start(policy: Policy, upstream: Option<Upstream>) -> Result<Self, Problem> {
         let failed = |cause: String| {
             Problem::new(Code::Io, "cannot start the egress process").because(cause)
         };
         stockade_jail::inherit_nothing().map_err(|error| failed(error.to_string()))?;
         let id = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
-        let sandbox = Arc::new(RunSource {
-            id,
-            policy,
-            connection_limit,
-            upstream,
-            credentials: OnceLock::new(),
-        });
+        let sandbox = Arc::new(RunSource { id, policy, upstream, credentials: OnceLock::new() });
         let source = Arc::<RunSource>::clone(&sandbox);
         let mut owner = Owner::new(program()?, source);
         owner.add(sandbox.id.clone(), ());

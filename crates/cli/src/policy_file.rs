@@ -5,8 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use stockade_core::access::Effect;
-use stockade_core::network::document::{PolicyDocument, Preset};
-use stockade_core::network::{Host, Policy, Rule};
+use stockade_core::network::document::{InvalidDocument, PolicyDocument, Preset};
+use stockade_core::network::{Host, Policy, Rule, TrafficLimits};
 use stockade_core::{Code, Problem};
 
 /// The longest file, in bytes.
@@ -47,26 +47,42 @@ pub(crate) fn read(name: &str) -> Result<PolicyDocument, Problem> {
         Problem::new(Code::RuleInvalid, format!("the policy {name} is invalid")).because(error)
     })?;
     document.policy().map_err(|error| {
-        let rule = document.rules().get(error.index).map(Rule::subject).unwrap_or_default();
-        Problem::new(Code::RuleInvalid, format!("the policy {name} is invalid"))
-            .because(format!("the rule about {rule}: {}", error.reason))
+        let cause = match error {
+            InvalidDocument::Rule(error) => {
+                let rule = document.rules().get(error.index).map(Rule::subject).unwrap_or_default();
+                format!("the rule about {rule}: {}", error.reason)
+            }
+            InvalidDocument::Limits(error) => error.to_string(),
+        };
+        Problem::new(Code::RuleInvalid, format!("the policy {name} is invalid")).because(cause)
     })?;
     Ok(document)
 }
 
-/// The policy that these files have together: rules of all, and the default `allow` only if all have
-/// it.
+/// What several files say together.
+pub(crate) struct Together {
+    /// `allow` only if all have it.
+    pub(crate) default: Effect,
+    /// The rules of all.
+    pub(crate) rules: Vec<Rule>,
+    /// The lowest ones.
+    pub(crate) limits: TrafficLimits,
+}
+
+/// The policy that these files have together; without any it denies everything.
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_all(names: &[String]) -> Result<Option<(Effect, Vec<Rule>)>, Problem> {
-    if names.is_empty() {
-        return Ok(None);
-    }
+pub(crate) fn read_all(names: &[String]) -> Result<Together, Problem> {
     let documents: Vec<_> = names.iter().map(|name| read(name)).collect::<Result<_, _>>()?;
-    let is_open = documents.iter().all(|document| document.default == Effect::Allow);
-    let rules = documents.iter().flat_map(PolicyDocument::rules).collect();
-    Ok(Some((if is_open { Effect::Allow } else { Effect::Deny }, rules)))
+    let mut defaults = documents.iter().map(|document| document.default);
+    let is_open = !names.is_empty() && defaults.all(|default| default == Effect::Allow);
+    let limits = documents.iter().map(|document| document.limits);
+    Ok(Together {
+        default: if is_open { Effect::Allow } else { Effect::Deny },
+        rules: documents.iter().flat_map(PolicyDocument::rules).collect(),
+        limits: limits.fold(TrafficLimits::default(), TrafficLimits::lower),
+    })
 }
 
 /// The policy of a document.

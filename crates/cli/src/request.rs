@@ -14,7 +14,6 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 use stockade_api::{CacheMount, VolumeMount};
-use stockade_core::access::Effect;
 use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Target};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
 use stockade_core::{Bytes, Code, OrNone, Problem};
@@ -124,6 +123,7 @@ impl SandboxRequest {
 pub(crate) fn network(flags: &SandboxFlags) -> Result<Option<stockade_api::Network>, Problem> {
     let SandboxFlags { net, allow, allow_internal, policy, .. } = flags;
     let is_named = !allow.is_empty() || !allow_internal.is_empty() || !policy.is_empty();
+    let flagged = flags.traffic.limits();
     if *net == Some(Network::Learn) {
         if is_named {
             let message = "`--net learn` allows every public host, so no host is named beside it";
@@ -132,10 +132,16 @@ pub(crate) fn network(flags: &SandboxFlags) -> Result<Option<stockade_api::Netwo
         let all = "*".parse().map_err(|error: String| Problem::new(Code::InvalidInput, error))?;
         return Ok(Some(stockade_api::Network {
             allow: vec![all],
+            limits: flagged,
             ..stockade_api::Network::default()
         }));
     }
     if *net != Some(Network::Policy) && !is_named {
+        if !flagged.is_none() {
+            let message =
+                "`--max-connections`, `--max-traffic` and `--max-bandwidth` need a network policy";
+            return Err(Problem::new(Code::InvalidInput, message).remedied_by("--allow HOST"));
+        }
         return Ok(None);
     }
     if *net == Some(Network::Off) {
@@ -143,10 +149,11 @@ pub(crate) fn network(flags: &SandboxFlags) -> Result<Option<stockade_api::Netwo
         return Err(Problem::new(Code::InvalidInput, message)
             .remedied_by("omit `--net off`: `--allow` permits the named hosts only"));
     }
-    let (default, rules) = policy_file::read_all(policy)?.unwrap_or((Effect::Deny, Vec::new()));
+    let policy_file::Together { default, rules, limits } = policy_file::read_all(policy)?;
     Ok(Some(stockade_api::Network {
         default,
         rules,
+        limits: limits.lower(flagged),
         allow: allow.clone(),
         allow_internal: allow_internal.clone(),
         ..stockade_api::Network::default()

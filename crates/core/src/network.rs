@@ -23,6 +23,8 @@ pub mod binding;
 mod block;
 mod coverage;
 mod denied;
+#[cfg(test)]
+mod denied_forms;
 pub mod document;
 mod hint;
 mod misdirected;
@@ -32,6 +34,7 @@ pub mod request_match;
 pub mod secret;
 #[cfg(test)]
 mod tests;
+mod traffic_limits;
 mod trust;
 mod upstream;
 pub mod variables;
@@ -53,6 +56,7 @@ pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
 use request_match::canonical_path;
 pub use request_match::{PathPattern, Requests};
+pub use traffic_limits::{MAX_CONNECTIONS, MIN_BANDWIDTH, TrafficLimits};
 pub use trust::{TRUSTED_INSIDE, trust_variables};
 pub use upstream::Upstream;
 pub use wanted::{MAX_WANTED, WantedHost, WantedHosts};
@@ -281,16 +285,29 @@ impl From<InvalidRule> for Problem {
     }
 }
 
+/// Limits that are refused; the code is `RULE_INVALID`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("network limits: {0}")]
+pub struct InvalidLimits(String);
+
+impl From<InvalidLimits> for Problem {
+    fn from(invalid: InvalidLimits) -> Self {
+        Self::new(Code::RuleInvalid, "the network limits are invalid").because(invalid.0)
+    }
+}
+
 /// The policy of one sandbox. The default value denies everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Policy {
     default: Effect,
     rules: Vec<Rule>,
+    #[serde(skip_serializing_if = "TrafficLimits::is_none")]
+    limits: TrafficLimits,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { default: Effect::Deny, rules: Vec::new() }
+        Self { default: Effect::Deny, rules: Vec::new(), limits: TrafficLimits::default() }
     }
 }
 
@@ -309,7 +326,23 @@ impl Policy {
                 return invalid(fault);
             }
         }
-        Ok(Self { default, rules })
+        Ok(Self { default, rules, limits: TrafficLimits::default() })
+    }
+
+    /// The same policy with these limits.
+    ///
+    /// # Errors
+    /// [`InvalidLimits`].
+    pub fn with_limits(self, limits: TrafficLimits) -> Result<Self, InvalidLimits> {
+        match limits.fault() {
+            Some(fault) => Err(InvalidLimits(fault)),
+            None => Ok(Self { limits, ..self }),
+        }
+    }
+
+    /// How much traffic there may be.
+    pub const fn limits(&self) -> TrafficLimits {
+        self.limits
     }
 
     /// A policy from rules that were parsed as JSON values.
@@ -406,6 +439,12 @@ impl Policy {
         if !self.reads_requests(name, port) {
             return Ok(());
         }
+        // Some servers take `get` for `GET`, and some do not.
+        if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return Err(Refusal::InvalidRequest {
+                what: "its method is not in capitals, and a rule is about paths or methods",
+            });
+        }
         let path = if target == "*" && method == "OPTIONS" {
             "/"
         } else {
@@ -415,9 +454,13 @@ impl Policy {
         };
         let host = || Host::Name(name.clone());
         let is_about = |rule: &&Rule| {
+            let requests = &rule.requests;
             rule.matches_name(name)
                 && rule.matches_port(port)
-                && rule.requests.matches(method, path)
+                && match rule.action {
+                    Effect::Deny => requests.may_match(method, path),
+                    Effect::Allow => requests.matches(method, path),
+                }
         };
         let mut is_allowed = self.default == Effect::Allow && !is_host_loopback(name);
         for rule in self.rules.iter().filter(is_about) {
@@ -538,8 +581,11 @@ impl<'de> Deserialize<'de> for Policy {
             default: Effect,
             #[serde(default)]
             rules: Vec<serde_json::Value>,
+            #[serde(default)]
+            limits: TrafficLimits,
         }
-        let Raw { default, rules } = Raw::deserialize(deserializer)?;
-        Self::from_values(default, rules).map_err(de::Error::custom)
+        let Raw { default, rules, limits } = Raw::deserialize(deserializer)?;
+        let policy = Self::from_values(default, rules).map_err(de::Error::custom)?;
+        policy.with_limits(limits).map_err(de::Error::custom)
     }
 }

@@ -13,7 +13,7 @@ use crate::event::Event;
 
 /// The version of the messages. Both ends belong to the same build, so they agree; where they do not,
 /// the request is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES: usize = 128 << 10;
@@ -57,13 +57,6 @@ pub enum Request {
         sandbox: SandboxId,
         /// Its new network policy.
         policy: Policy,
-    },
-    /// Set how many connections a sandbox may have at a time.
-    LimitConnections {
-        /// The sandbox.
-        sandbox: SandboxId,
-        /// The number.
-        limit: u16,
     },
     /// Reach hosts through a proxy.
     UseUpstream {

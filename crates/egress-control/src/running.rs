@@ -115,10 +115,6 @@ pub(crate) fn add_steps(
     // Requests are read by the authority that comes with credentials, also with none.
     let reads = policy.has_request_rules();
     let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
-    if let Some(limit) = source.connection_limit(sandbox) {
-        let request = Request::LimitConnections { sandbox: sandbox.clone(), limit };
-        steps.push(Step::new(request, Vec::new()));
-    }
     if let Some(proxy) = source.upstream(sandbox) {
         let request = Request::UseUpstream { sandbox: sandbox.clone(), proxy };
         steps.push(Step::new(request, Vec::new()));

@@ -20,12 +20,6 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// The network policy of a sandbox; `None` if it is not to be served any more.
     fn policy(&self, sandbox: &SandboxId) -> Option<Policy>;
 
-    /// How many connections a sandbox may have at a time; `None` for the usual number.
-    fn connection_limit(&self, sandbox: &SandboxId) -> Option<u16> {
-        let _ = sandbox;
-        None
-    }
-
     /// The proxy through which a sandbox's connections leave this machine; `None` for none.
     fn upstream(&self, sandbox: &SandboxId) -> Option<Upstream> {
         let _ = sandbox;

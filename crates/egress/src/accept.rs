@@ -2,22 +2,24 @@
 //! Programs inside need no configuration for this.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Cursor};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_core::network::{Host, Refusal, Transport};
 use stockade_egress_control::Outcome;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::carried::{self, Carried};
 use crate::first_bytes::http::Head;
 use crate::first_bytes::tls;
+use crate::http2::Streams;
 use crate::intercept::Interception;
 use crate::rejection;
-use crate::relay::{FirstBytes, RelayError, Traffic, read_first_bytes, relay};
+use crate::relay::{FirstBytes, Preface, RelayError, Traffic, read_first_bytes, relay};
 use crate::sandbox::Sandbox;
 
 /// The pause after `accept` failed because no file descriptor was left.
@@ -142,7 +144,7 @@ pub(crate) async fn relay_connection(
     let _ = inside.set_nodelay(true);
     let record = |outcome: Outcome| sandbox.record(transport, Some(host), Some(port), outcome);
     record(Outcome::Opened { address });
-    let (traffic, carried) = (Traffic::default(), Carried::default());
+    let (traffic, carried) = (Traffic::new(sandbox.meter()), Carried::default());
     let streams = (&mut inside, &mut outside);
     let to = (transport, host, port);
     let relayed = tokio::select! {
@@ -150,6 +152,10 @@ pub(crate) async fn relay_connection(
             relayed
         }
         refusal = policy_violation(sandbox, (host, port), address, &carried) => {
+            record(Outcome::from(&refusal));
+            Err(RelayError::Io)
+        }
+        refusal = sandbox.meter().exceeded() => {
             record(Outcome::from(&refusal));
             Err(RelayError::Io)
         }
@@ -161,7 +167,7 @@ pub(crate) async fn relay_connection(
             drop(outside);
             rejection::drain(&mut inside).await;
         }
-        Err(RelayError::Io) => {
+        Err(RelayError::Io | RelayError::Version2(_)) => {
             // The reader must not take a partial transfer for a complete one.
             rejection::reset(inside);
             rejection::reset(outside);
@@ -192,7 +198,13 @@ async fn relay_or_intercept(
     let limits = sandbox.limits();
     let search = sandbox.search(transport, host, port);
     if sandbox.reads_requests(host, port) || Interception::of(sandbox, host, port).is_some() {
-        let (bytes, body) = read_first_bytes(inside, first, None, limits).await?;
+        let (bytes, body) = match read_first_bytes(inside, first, None, limits).await {
+            Err(RelayError::Version2(preface)) => {
+                let streams = (inside, outside);
+                return version2(sandbox, streams, (transport, host, port), preface, traffic).await;
+            }
+            read => read?,
+        };
         // The policy may have changed in the meantime.
         let reads = sandbox.reads_requests(host, port);
         let interception = Interception::of(sandbox, host, port);
@@ -201,7 +213,7 @@ async fn relay_or_intercept(
         {
             let streams = (inside, outside);
             let counted = (traffic, carried);
-            let carrying = interception.relay(streams, bytes, search, limits, counted);
+            let carrying = interception.relay(streams, bytes, (transport, search), limits, counted);
             return Box::pin(carrying).await;
         }
         if reads && tls::is_handshake(&bytes) {
@@ -221,7 +233,32 @@ async fn relay_or_intercept(
     }
     // Does nothing if the request is known.
     carried.is_unread();
-    relay(inside, outside, first, search, limits, traffic).await
+    match relay(inside, outside, first, search, limits, traffic).await {
+        Err(RelayError::Version2(preface)) => {
+            let streams = (inside, outside);
+            version2(sandbox, streams, (transport, host, port), preface, traffic).await
+        }
+        relayed => relayed,
+    }
+}
+
+/// Relays a connection of HTTP/2 without TLS, whose first bytes have been read.
+async fn version2(
+    sandbox: &Sandbox,
+    (inside, outside): (&mut TcpStream, &mut TcpStream),
+    (transport, host, port): (Transport, &Host, u16),
+    preface: Preface,
+    traffic: &Traffic,
+) -> Result<(), RelayError> {
+    // Bytes to an address are not read.
+    let Host::Name(name) = host else { return Err(RelayError::Io) };
+    let streams = Streams { sandbox, transport, name, port, is_tls: false, traffic };
+    let (from_inside, to_inside) = inside.split();
+    let inside = tokio::io::join(Cursor::new(preface.from_inside).chain(from_inside), to_inside);
+    let (from_outside, to_outside) = outside.split();
+    let from_outside = Cursor::new(preface.from_outside).chain(from_outside);
+    let outside = tokio::io::join(from_outside, to_outside);
+    Box::pin(streams.relay(inside, Ok(outside))).await
 }
 
 /// Ends when a new policy does not allow the connection.

@@ -1,11 +1,14 @@
 //! Reading and writing with a limit on idle time, which both directions of a connection share.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use crate::meter::Meter;
 
 pub(crate) const BUFFER_BYTES: usize = 32 << 10;
 
@@ -21,14 +24,17 @@ pub(crate) struct Activity {
     started: Instant,
     last_millis: AtomicU64,
     idle: Duration,
+    meter: Arc<Meter>,
 }
 
 impl Activity {
-    pub(crate) fn new(idle: Duration) -> Self {
-        Self { started: Instant::now(), last_millis: AtomicU64::new(0), idle }
+    pub(crate) fn new(idle: Duration, meter: &Arc<Meter>) -> Self {
+        let meter = Arc::clone(meter);
+        Self { started: Instant::now(), last_millis: AtomicU64::new(0), idle, meter }
     }
 
-    fn note(&self) {
+    /// Bytes were transferred.
+    pub(crate) fn note(&self) {
         let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_millis.store(millis, Ordering::Relaxed);
     }
@@ -44,16 +50,30 @@ impl Activity {
         bytes: &[u8],
         count: &AtomicU64,
     ) -> io::Result<()> {
-        let writing = async {
-            to.write_all(bytes).await?;
-            // TLS has a buffer of its own.
-            to.flush().await
-        };
-        // A peer that reads nothing is treated as disconnected, whatever it sends.
-        timeout(self.idle, writing).await??;
-        count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.note();
+        for piece in bytes.chunks(self.meter.piece()) {
+            self.meter.admit(piece.len()).await;
+            let writing = async {
+                to.write_all(piece).await?;
+                // TLS has a buffer of its own.
+                to.flush().await
+            };
+            // A peer that reads nothing is treated as disconnected, whatever it sends.
+            timeout(self.idle, writing).await??;
+            count.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.note();
+        }
         Ok(())
+    }
+
+    /// Ends when nothing was transferred for too long.
+    pub(crate) async fn end_of_patience(&self) {
+        loop {
+            let deadline = self.deadline();
+            sleep_until(deadline).await;
+            if self.deadline() <= deadline {
+                return;
+            }
+        }
     }
 
     /// Waits for more bytes until both directions are idle for too long.

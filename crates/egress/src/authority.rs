@@ -33,7 +33,26 @@ pub enum Error {
 pub(crate) struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
-    cache: Mutex<HashMap<Name, Arc<ServerConfig>>>,
+    cache: Mutex<HashMap<(Name, Protocol), Arc<ServerConfig>>>,
+}
+
+/// A protocol of requests that can be read, as TLS names it (RFC 7301).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
 }
 
 impl std::fmt::Debug for Authority {
@@ -66,11 +85,15 @@ impl Authority {
         pem + "-----END CERTIFICATE-----\n"
     }
 
-    /// The configuration of a server with that name. It offers HTTP/1.1 only, which can be
-    /// inspected.
-    pub(crate) fn server(&self, name: &Name) -> Result<Arc<ServerConfig>, Error> {
+    /// The configuration of a server with that name, which speaks one protocol.
+    pub(crate) fn server(
+        &self,
+        name: &Name,
+        protocol: Protocol,
+    ) -> Result<Arc<ServerConfig>, Error> {
         let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(config) = cache().get(name) {
+        let key_of_cache = (name.clone(), protocol);
+        if let Some(config) = cache().get(&key_of_cache) {
             return Ok(Arc::clone(config));
         }
         let key = KeyPair::generate()?;
@@ -87,13 +110,13 @@ impl Authority {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![certificate, self.certificate.clone()], key)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.name().to_vec()];
         let config = Arc::new(config);
         let mut cache = cache();
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
-        cache.insert(name.clone(), Arc::clone(&config));
+        cache.insert(key_of_cache, Arc::clone(&config));
         Ok(config)
     }
 }

@@ -31,6 +31,8 @@ pub enum Admission {
         /// How much may follow.
         body: Body,
     },
+    /// They begin a connection of HTTP/2, each of whose streams is checked.
+    Version2,
     /// Nothing is sent outside.
     Refuse(Refusal),
 }
@@ -70,7 +72,7 @@ pub fn admit(name: &Name, bytes: &[u8], has_answered: bool) -> Admission {
             Err(refusal) => Admission::Refuse(refusal),
         },
         Guess::Unknown => more(bytes),
-        Guess::Version2 => hidden("HTTP/2 without TLS"),
+        Guess::Version2 => Admission::Version2,
         Guess::Invalid => Admission::Refuse(Refusal::InvalidRequest { what: grammar::FIRST_LINE }),
         Guess::Version1 => match Head::parse(bytes) {
             Ok(None) => more(bytes),

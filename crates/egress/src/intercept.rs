@@ -1,21 +1,26 @@
-//! Intercepts connections to hosts that have credentials: terminates TLS with the sandbox's own
-//! authority, puts the credentials into the one request, and makes a TLS connection to the host.
+//! Intercepts connections to hosts whose requests are read: terminates TLS with the sandbox's own
+//! authority, checks each request and puts the credentials into it, and makes a TLS connection to the
+//! host, in the protocol that client and host both speak.
 
 use std::io::{self, Cursor};
 use std::sync::Arc;
 
-use stockade_core::network::{Host, Name, Policy, Refusal};
-use tokio::io::AsyncReadExt as _;
+use stockade_core::network::{Host, Name, Policy, Refusal, Transport};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, TlsConnector, client};
+
+use crate::authority::Protocol;
 
 use crate::carried::Carried;
 use crate::credentials::Credentials;
 use crate::first_bytes::http::Head;
 use crate::first_bytes::{check, http};
+use crate::http2::Streams;
 use crate::limits::Limits;
 use crate::negotiation;
 use crate::placeholders::Search;
@@ -24,7 +29,7 @@ use crate::rejection;
 use crate::relay::{Halves, RelayError, Traffic};
 use crate::response::Exchange;
 use crate::round_trip::{Outgoing, round_trip};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, check_request};
 use crate::trust::Trust;
 
 /// The host, and the credentials for it.
@@ -49,22 +54,70 @@ impl<'a> Interception<'a> {
 }
 
 impl Interception<'_> {
-    /// Relays one request and its response. `hello` has been received already, and is for the host.
+    /// Relays the requests of a connection and their responses. `hello` has been received already, and
+    /// is for the host.
     pub(crate) async fn relay(
         &self,
         (inside, outside): (&mut TcpStream, &mut TcpStream),
         hello: Vec<u8>,
+        (transport, search): (Transport, Search<'_>),
+        limits: &Limits,
+        (traffic, carried): (&Traffic, &Carried),
+    ) -> Result<(), RelayError> {
+        let (from, to) = inside.split();
+        let inside = tokio::io::join(Cursor::new(hello).chain(from), to);
+        let starting = LazyConfigAcceptor::new(Acceptor::default(), inside);
+        let started = timeout(limits.first_bytes, starting).await.map_err(|_| RelayError::Io)?;
+        let start = started.map_err(|error| self.handshake_failure(&error))?;
+        let offered = Offered::of(&start);
+        // A client that speaks HTTP/2 gets what its host speaks, so this comes first.
+        let secured = match offered.version2 {
+            true => Some(self.secure(outside, limits, &offered.protocols()).await),
+            false => None,
+        };
+        let protocol = match &secured {
+            Some(Ok(outside)) if is_version2(outside) => Protocol::Http2,
+            // No connection to the host: the client hears that in a protocol that it speaks.
+            Some(Err(failure)) if !offered.version1 && !failure.is_protocol => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        let authority = &self.credentials.authority;
+        let server = authority.server(&self.name, protocol).map_err(|_| RelayError::Io)?;
+        let accepted = timeout(limits.first_bytes, start.into_stream(server)).await;
+        let accepted = accepted.map_err(|_| RelayError::Io)?;
+        let inside = accepted.map_err(|error| self.handshake_failure(&error))?;
+        let secured = secured.map(|secured| secured.map_err(|failure| self.unreachable(failure)));
+        match (protocol, secured) {
+            (Protocol::Http2, Some(outside)) => {
+                let (name, port) = (&self.name, self.port);
+                let sandbox = self.sandbox;
+                let streams = Streams { sandbox, transport, name, port, is_tls: true, traffic };
+                streams.relay(inside, outside).await
+            }
+            (_, Some(outside)) => {
+                let outside = std::future::ready(outside);
+                self.relay_request(inside, outside, search, limits, (traffic, carried)).await
+            }
+            (_, None) => {
+                let outside = async {
+                    let secured = self.secure(outside, limits, &[]).await;
+                    secured.map_err(|failure| self.unreachable(failure))
+                };
+                self.relay_request(inside, outside, search, limits, (traffic, carried)).await
+            }
+        }
+    }
+
+    /// Relays one request of HTTP/1 and its response. `outside` becomes the TLS connection to the host,
+    /// once the request is allowed.
+    async fn relay_request<O: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        mut inside: impl AsyncRead + AsyncWrite + Unpin,
+        outside: impl Future<Output = Result<O, Refusal>>,
         search: Search<'_>,
         limits: &Limits,
         (traffic, carried): (&Traffic, &Carried),
     ) -> Result<(), RelayError> {
-        let server = self.credentials.authority.server(&self.name).map_err(|_| RelayError::Io)?;
-        let (from, to) = inside.split();
-        let inside = tokio::io::join(Cursor::new(hello).chain(from), to);
-        let accepting = TlsAcceptor::from(server).accept(inside);
-        let accepted = timeout(limits.first_bytes, accepting).await.map_err(|_| RelayError::Io)?;
-        let mut inside = accepted.map_err(|error| self.handshake_failure(&error))?;
-
         let read = match timeout(limits.first_bytes, http::head(&mut inside)).await {
             // The client sent nothing, or has disconnected.
             Ok(Ok(None)) => return Ok(()),
@@ -75,16 +128,10 @@ impl Interception<'_> {
             }
         };
         let outgoing = read.and_then(|(head, rest)| self.outgoing(head, &rest, carried));
-        let opened =
-            match outgoing {
-                Ok(outgoing) => {
-                    let secured = self.secure(outside, limits).await;
-                    secured.map(|outside| (outside, outgoing)).map_err(|cause| {
-                        Refusal::Unreachable { host: self.host(), port: self.port, cause }
-                    })
-                }
-                Err(refusal) => Err(refusal),
-            };
+        let opened = match outgoing {
+            Ok(outgoing) => outside.await.map(|outside| (outside, outgoing)),
+            Err(refusal) => Err(refusal),
+        };
         let (outside, outgoing) = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
@@ -96,6 +143,10 @@ impl Interception<'_> {
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
         round_trip(halves, (outgoing, search), limits, traffic).await
+    }
+
+    fn unreachable(&self, failure: NotSecured) -> Refusal {
+        Refusal::Unreachable { host: self.host(), port: self.port, cause: failure.cause }
     }
 
     /// Why a handshake with a program inside failed, if the user can do something about it.
@@ -133,12 +184,11 @@ impl Interception<'_> {
         }
         let has_host = head.host()?.is_some() || head.target_authority()?.is_some();
         let (rest, body) = check(&host, &self.name, &mut head)?.split(rest)?;
-        let request = (head.method.as_str(), head.target.as_str());
         // They may have changed since the connection was made; there is none if nothing is about the
         // host any more.
         let now = Self::of(self.sandbox, &host, self.port);
         if let Some(now) = &now {
-            now.policy.check_request(&self.name, self.port, request)?;
+            check_request(&now.policy, &self.name, self.port, &head)?;
         }
         carried.is_request(&head);
         if !has_host {
@@ -163,20 +213,72 @@ impl Interception<'_> {
         &self,
         outside: &'a mut TcpStream,
         limits: &Limits,
-    ) -> Result<tokio_rustls::client::TlsStream<&'a mut TcpStream>, String> {
+        protocols: &[Protocol],
+    ) -> Result<client::TlsStream<&'a mut TcpStream>, NotSecured> {
         let server = ServerName::try_from(self.name.as_str().to_owned());
-        let server = server.map_err(|error| error.to_string())?;
-        let connecting = TlsConnector::from(self.trust.config()).connect(server, outside);
+        let server = server.map_err(|error| NotSecured::because(error.to_string()))?;
+        let config = self.trust.offering(protocols);
+        let connecting = TlsConnector::from(config).connect(server, outside);
         let connected = timeout(limits.connect, connecting).await;
-        connected.map_err(|_| "no answer in time".to_owned())?.map_err(|error| {
+        let connected =
+            connected.map_err(|_| NotSecured::because("no answer in time".to_owned()))?;
+        connected.map_err(|error| {
             let is_unknown = matches!(
                 tls_error(&error),
                 Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
             );
             let remedy = if is_unknown { "; SSL_CERT_FILE=FILE adds its authority" } else { "" };
-            format!("{error}{remedy}")
+            let alert = AlertDescription::NoApplicationProtocol;
+            let is_protocol = matches!(
+                tls_error(&error),
+                Some(rustls::Error::AlertReceived(received)) if *received == alert
+            );
+            NotSecured { cause: format!("{error}{remedy}"), is_protocol }
         })
     }
+}
+
+/// Why there is no TLS connection to a host.
+struct NotSecured {
+    cause: String,
+    /// Whether the host speaks none of the protocols.
+    is_protocol: bool,
+}
+
+impl NotSecured {
+    const fn because(cause: String) -> Self {
+        Self { cause, is_protocol: false }
+    }
+}
+
+/// The protocols that a program inside offers.
+struct Offered {
+    version1: bool,
+    version2: bool,
+}
+
+impl Offered {
+    fn of<S: AsyncRead + AsyncWrite + Unpin>(start: &StartHandshake<S>) -> Self {
+        let hello = start.client_hello();
+        let Some(offered) = hello.alpn() else { return Self { version1: true, version2: false } };
+        let (mut version1, mut version2) = (false, false);
+        for protocol in offered {
+            version1 |= protocol == Protocol::Http1.name();
+            version2 |= protocol == Protocol::Http2.name();
+        }
+        Self { version1, version2 }
+    }
+
+    /// What is offered to the host. A host that speaks neither answers as one of HTTP/1.
+    fn protocols(&self) -> Vec<Protocol> {
+        let version2 = self.version2.then_some(Protocol::Http2);
+        version2.into_iter().chain(self.version1.then_some(Protocol::Http1)).collect()
+    }
+}
+
+/// Whether a host has chosen HTTP/2.
+fn is_version2(outside: &client::TlsStream<&mut TcpStream>) -> bool {
+    outside.get_ref().1.alpn_protocol() == Some(Protocol::Http2.name())
 }
 
 /// The TLS error in an I/O error.

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::accept;
-use crate::authority::Authority;
+use crate::authority::{Authority, Protocol};
 use crate::credentials;
 use crate::intercept::Interception;
 use crate::relay::FirstBytes;
@@ -69,7 +69,8 @@ pub(crate) async fn host_with(
     respond: impl Fn(&str) -> String + Send + 'static,
 ) -> (SocketAddr, String) {
     let authority = Authority::new().unwrap();
-    let acceptor = TlsAcceptor::from(authority.server(&Name::parse(name).unwrap()).unwrap());
+    let acceptor =
+        TlsAcceptor::from(authority.server(&Name::parse(name).unwrap(), Protocol::Http1).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -128,7 +129,7 @@ pub(crate) async fn send_request_after(
     });
     let trust = Trust::from_pem(authority.as_bytes()).unwrap();
     let server_name = ServerName::try_from(server_name.to_owned()).unwrap();
-    let connected = TlsConnector::from(trust.config()).connect(server_name, inside).await;
+    let connected = TlsConnector::from(trust.offering(&[])).connect(server_name, inside).await;
     let stream = connected.map_err(|error| error.to_string())?;
     act();
     let (mut from, mut to) = tokio::io::split(stream);

@@ -5,12 +5,12 @@
 //! ```text
 //!   inside                          here                                 outside
 //!   name ────── datagrams, streams ── dns ──┐                        ┌── name servers
-//!   CONNECT ─── proxy ───────────── proxy ──┤── sandbox ── resolve ──┘
+//!   CONNECT ─── proxy ───── proxy, socks ───┤── sandbox ── resolve ──┘
 //!   any TCP ─── everything ──────── arrival ┘       └──── connect, relay ── a checked address
 //! ```
 //!
 //! Reading order: `sandbox` (policy, resolve, check, connect), `name_table` (the addresses that stand
-//! for names), `accept` and `proxy` (the two ways to connect), `first_bytes` (the host that the first
+//! for names), `accept`, `proxy` and `socks` (the ways to connect), `first_bytes` (the host that the first
 //! bytes name), `relay`, `sending`, `dns`; then `intercept`, `credentials`, `round_trip` and `redaction`, which
 //! are invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
 //! socket; `stockade-egress-control` contains the messages and the owner's side.
@@ -27,11 +27,13 @@ mod carried;
 mod credentials;
 pub mod dns;
 pub mod first_bytes;
+mod http2;
 mod intercept;
 #[cfg(test)]
 mod intercept_tests;
 mod limits;
 mod listeners;
+mod meter;
 mod name_table;
 mod negotiation;
 mod placeholders;
@@ -49,6 +51,7 @@ mod round_trip;
 mod sandbox;
 mod sending;
 mod serve;
+mod socks;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

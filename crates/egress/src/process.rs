@@ -198,9 +198,6 @@ impl ProcessState {
                 let refused = self.find(&sandbox)?.set_policy(policy);
                 refused.map_err(|error| invalid("the policy is invalid", &error))?;
             }
-            Request::LimitConnections { sandbox, limit } => {
-                self.find(&sandbox)?.limit_connections(limit.into());
-            }
             Request::UseUpstream { sandbox, proxy } => self.find(&sandbox)?.use_upstream(proxy),
             Request::Credentials { sandbox, policy, credentials } => {
                 self.find(&sandbox)?;

@@ -1,5 +1,6 @@
 //! The HTTP proxy for programs inside: tunnels (`CONNECT`, RFC 9110, section 9.3.6) and requests
-//! with an absolute target. Each connection has one request.
+//! with an absolute target. Each connection has one request. A connection that begins with a version
+//! of SOCKS is served by `socks`.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::first_bytes::http::{Head, authority, head};
 use crate::rejection;
 use crate::relay::FirstBytes;
 use crate::sandbox::Sandbox;
+use crate::socks;
 
 /// The response to a tunnel request.
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -40,11 +42,23 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
             return;
         }
     };
-    let read = timeout(sandbox.limits().first_bytes, head(&mut stream)).await;
-    let (head, rest) = match read {
-        Ok(Ok(Some(read))) => read,
+    let reading = async {
+        // No method begins with such a byte.
+        let mut first = [0];
+        let begun = stream.peek(&mut first).await;
+        if begun.is_ok() && matches!(first, [socks::VERSION_5 | socks::VERSION_4]) {
+            return Ok(Protocol::Socks);
+        }
+        head(&mut stream).await.map(Protocol::Http)
+    };
+    let (head, rest) = match timeout(sandbox.limits().first_bytes, reading).await {
+        Ok(Ok(Protocol::Socks)) => {
+            socks::serve(sandbox, stream).await;
+            return drop(permit);
+        }
+        Ok(Ok(Protocol::Http(Some(read)))) => read,
         // The client sent nothing, or has disconnected.
-        Ok(Ok(None)) => return,
+        Ok(Ok(Protocol::Http(None))) => return,
         Ok(Err(refusal)) => return refused(stream, None, None, &refusal).await,
         Err(_) => {
             let refusal =
@@ -66,6 +80,13 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
     }
     relay_connection(sandbox, Transport::Proxy, (stream, outside), (&host, port), first).await;
     drop(permit);
+}
+
+/// What a connection to the proxy begins with.
+enum Protocol {
+    Socks,
+    /// The head of a request, and the bytes after it; nothing if nothing arrives.
+    Http(Option<(Head, Vec<u8>)>),
 }
 
 /// The target of a request.

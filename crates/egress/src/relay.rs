@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stockade_core::network::{Name, Refusal};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,6 +16,7 @@ use crate::first_bytes::body::Body;
 use crate::first_bytes::tls;
 use crate::first_bytes::{Admission, admit};
 use crate::limits::Limits;
+use crate::meter::Meter;
 use crate::placeholders::Search;
 use crate::rejection;
 use crate::sending::{SendError, Sending};
@@ -36,13 +38,27 @@ pub(crate) enum FirstBytes {
 pub(crate) struct Traffic {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
+    /// Counts the bytes of all connections.
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl Traffic {
+    /// That of a new connection.
+    pub(crate) fn new(meter: &Arc<Meter>) -> Self {
+        Self { meter: Arc::clone(meter), ..Self::default() }
+    }
+
     /// The number of bytes sent outside and received from outside.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
+}
+
+/// The first bytes of a connection of HTTP/2.
+#[derive(Debug, Default)]
+pub(crate) struct Preface {
+    pub(crate) from_inside: Vec<u8>,
+    pub(crate) from_outside: Vec<u8>,
 }
 
 /// Why a connection failed.
@@ -50,6 +66,8 @@ impl Traffic {
 pub(crate) enum RelayError {
     /// Its first bytes are refused; they begin with these.
     Refused(Refusal, Vec<u8>),
+    /// It is one of HTTP/2 that begins with these bytes. Nothing was sent in either direction.
+    Version2(Preface),
     /// It is refused, and the client was notified.
     Reported(Refusal),
     /// The response ended before it was complete, or perhaps did. All of it that arrived was
@@ -90,12 +108,15 @@ pub(crate) async fn relay(
 ) -> Result<(), RelayError> {
     let (mut from_inside, mut to_inside) = inside.split();
     let (from_outside, mut to_outside) = outside.split();
-    let activity = Activity::new(limits.idle);
+    let activity = Activity::new(limits.idle, &traffic.meter);
     let is_request = AtomicBool::new(false);
     let (is_no_request, no_request) = watch::channel(false);
     let (mut from_outside, seen) = Watched::new(from_outside, no_request);
+    let early = Mutex::new(Vec::new());
+    let (is_known, known) = watch::channel(false);
     let out = async {
         let (bytes, body) = read_first_bytes(&mut from_inside, first, Some(&seen), limits).await?;
+        is_known.send_replace(true);
         if tls::is_handshake(&bytes) {
             search.end();
         }
@@ -117,6 +138,10 @@ pub(crate) async fn relay(
         }
     };
     let back = async {
+        settings_of_host(&activity, &mut from_outside, &early, known).await?;
+        let begun = std::mem::take(&mut *early.lock().unwrap_or_else(PoisonError::into_inner));
+        let written = activity.write(&mut to_inside, &begun, &traffic.received).await;
+        written.map_err(|_| CopyError::Write)?;
         activity.copy(&mut from_outside, &mut to_inside, &traffic.received).await?;
         to_inside.shutdown().await?;
         // The rest of an unfinished request is not needed any more.
@@ -124,6 +149,15 @@ pub(crate) async fn relay(
     };
     match tokio::try_join!(out, back) {
         Ok(_) | Err(End::Answered) => Ok(()),
+        Err(End::Broken(RelayError::Version2(preface))) if traffic.bytes().1 > 0 => {
+            let what = "it is HTTP/2, and the host has answered in another protocol";
+            let refusal = Refusal::InvalidRequest { what };
+            Err(RelayError::Refused(refusal, preface.from_inside))
+        }
+        Err(End::Broken(RelayError::Version2(mut preface))) => {
+            preface.from_outside = early.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Err(RelayError::Version2(preface))
+        }
         Err(End::Broken(broken)) => Err(broken),
         Err(End::Refused(refusal)) => {
             // A response that has begun cannot become another one.
@@ -132,6 +166,40 @@ pub(crate) async fn relay(
                 rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
             }
             Err(RelayError::Reported(refusal))
+        }
+    }
+}
+
+/// The first frame of a host that speaks HTTP/2, of any length (RFC 9113, section 6.5).
+const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// Whether a host begins with [`SETTINGS`], as far as its bytes go.
+fn is_like_settings(bytes: &[u8]) -> bool {
+    let mut pairs = bytes.iter().zip(SETTINGS).enumerate();
+    !bytes.is_empty() && pairs.all(|(at, (byte, expected))| at == 2 || *byte == expected)
+}
+
+/// Reads the first bytes of a host into `early`. What may be HTTP/2 stays there until it is known what
+/// the client speaks: then the host's frames are for this process, and not for the client.
+async fn settings_of_host(
+    activity: &Activity,
+    from: &mut (impl AsyncRead + Unpin),
+    early: &Mutex<Vec<u8>>,
+    mut known: watch::Receiver<bool>,
+) -> Result<(), CopyError> {
+    let mut buffer = Vec::new();
+    loop {
+        let is_whole = buffer.len() >= SETTINGS.len();
+        tokio::select! {
+            biased;
+            _ = known.wait_for(|known| *known) => return Ok(()),
+            read = activity.read(from, &mut buffer), if !is_whole => {
+                let length = read.map_err(|_| CopyError::Read)?;
+                early.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&buffer);
+                if length == 0 || !is_like_settings(&buffer) {
+                    return Ok(());
+                }
+            }
         }
     }
 }
@@ -192,6 +260,10 @@ pub(crate) async fn read_first_bytes(
         match admit(&name, &bytes, has_answered) {
             Admission::More => {}
             Admission::Forward { bytes, body } => return Ok((bytes, body)),
+            Admission::Version2 => {
+                let preface = Preface { from_inside: bytes, from_outside: Vec::new() };
+                return Err(RelayError::Version2(preface));
+            }
             Admission::Refuse(refusal) => return Err(RelayError::Refused(refusal, bytes)),
         }
         let is_first = bytes.is_empty();

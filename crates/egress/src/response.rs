@@ -118,6 +118,11 @@ impl ResponseHead {
         Ok(Some((Self { status, minor, reason, headers }, length)))
     }
 
+    /// The head of a response that came over a stream of HTTP/2.
+    pub(crate) const fn of_stream(status: u16, headers: Vec<(String, Vec<u8>)>) -> Self {
+        Self { status, minor: 1, reason: String::new(), headers }
+    }
+
     fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let is_it = move |header: &&(String, Vec<u8>)| header.0.eq_ignore_ascii_case(name);
         self.headers.iter().filter(is_it).map(|(_, value)| value.trim_ascii())

@@ -51,7 +51,7 @@ pub(crate) async fn round_trip(
 ) -> Result<(), RelayError> {
     let Halves { mut from_inside, mut to_inside, mut from_outside, mut to_outside } = halves;
     let Outgoing { host, bytes, body, exchange, redaction } = outgoing;
-    let activity = Activity::new(limits.idle);
+    let activity = Activity::new(limits.idle, &traffic.meter);
     // What follows a switch of protocols is sent once its response is accepted.
     let (seen, receiver) = watch::channel(Seen::Nothing);
     let is_request = AtomicBool::new(true);

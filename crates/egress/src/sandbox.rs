@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::credentials::{self, Credentials};
 use crate::first_bytes::http::Head;
 use crate::limits::Limits;
+use crate::meter::Meter;
 use crate::name_table::{AddressUse, NameTable};
 use crate::placeholders::Search;
 use crate::record::Record;
@@ -48,16 +49,27 @@ pub struct Options {
     pub record: Arc<dyn Record>,
 }
 
+/// The permit for one connection, while that is open.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// One sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
     id: SandboxId,
     policy: watch::Sender<Arc<Policy>>,
+    meter: Arc<Meter>,
     names: Mutex<NameTable>,
     resolve: Arc<dyn Resolve>,
     record: Arc<dyn Record>,
     limits: Limits,
-    connections: Arc<Semaphore>,
+    connections: Arc<AtomicUsize>,
     connection_limit: AtomicUsize,
     lookups: Arc<Semaphore>,
     /// The proxy through which hosts are reached.
@@ -69,19 +81,32 @@ impl Sandbox {
     /// A sandbox that has made no connection yet.
     pub fn new(options: Options) -> Arc<Self> {
         let Options { id, policy, limits, resolve, record } = options;
-        Arc::new(Self {
+        let sandbox = Self {
             id,
-            policy: watch::Sender::new(Arc::new(policy)),
+            policy: watch::Sender::new(Arc::new(Policy::default())),
+            meter: Arc::new(Meter::default()),
             names: Mutex::new(NameTable::new(limits.names)),
             resolve,
             record,
-            connections: Arc::new(Semaphore::new(limits.connections)),
+            connections: Arc::default(),
             connection_limit: AtomicUsize::new(limits.connections),
             lookups: Arc::new(Semaphore::new(limits.lookups)),
             upstream: OnceLock::new(),
             credentials: RwLock::new(None),
             limits,
-        })
+        };
+        sandbox.replace_policy(policy);
+        Arc::new(sandbox)
+    }
+
+    /// Replaces the policy, and the limits with it.
+    fn replace_policy(&self, policy: Policy) {
+        let limits = policy.limits();
+        // Connections that are open stay open.
+        let connections = limits.connections.map_or(self.limits.connections, usize::from);
+        self.connection_limit.store(connections, Ordering::Relaxed);
+        self.meter.limit(limits);
+        self.policy.send_replace(Arc::new(policy));
     }
 
     /// Replaces the policy. Connections that it does not allow end.
@@ -93,18 +118,8 @@ impl Sandbox {
         if let Some((credentials, _)) = credentials.as_ref() {
             credentials.check(&policy)?;
         }
-        self.policy.send_replace(Arc::new(policy));
+        self.replace_policy(policy);
         Ok(())
-    }
-
-    /// Sets how many connections the sandbox may have at a time. Connections that are open stay open.
-    pub fn limit_connections(&self, limit: usize) {
-        let old = self.connection_limit.swap(limit, Ordering::Relaxed);
-        if limit > old {
-            self.connections.add_permits(limit - old);
-        } else {
-            self.connections.forget_permits(old - limit);
-        }
     }
 
     /// Replaces the policy and all credentials of the sandbox. Returns the certificate of the
@@ -128,7 +143,7 @@ impl Sandbox {
         let authorities = credentials.authority.pem();
         let installed = Installed { authorities, missing: credentials.missing() };
         *current = Some((Arc::new(credentials), trust));
-        self.policy.send_replace(Arc::new(policy));
+        self.replace_policy(policy);
         Ok(installed)
     }
 
@@ -162,8 +177,7 @@ impl Sandbox {
         let Ok(Some((head, _))) = Head::parse(bytes) else {
             return Err(Refusal::InvalidRequest { what });
         };
-        let request = (head.method.as_str(), head.target.as_str());
-        self.current_policy().check_request(name, port, request)
+        check_request(&self.current_policy(), name, port, &head)
     }
 
     /// The search for placeholders in what is sent to a port of a host.
@@ -213,7 +227,8 @@ impl Sandbox {
         self.policy.subscribe()
     }
 
-    fn current_policy(&self) -> Arc<Policy> {
+    /// The policy of this moment.
+    pub(crate) fn current_policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policy.borrow())
     }
 
@@ -223,16 +238,27 @@ impl Sandbox {
     }
 
     /// A permit for one connection.
-    pub(crate) fn admit_connection(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    pub(crate) fn admit_connection(&self) -> Result<Permit, Refusal> {
+        if let Some(refusal) = self.meter.refusal() {
+            return Err(refusal);
+        }
         let limit = self.connection_limit.load(Ordering::Relaxed);
-        let permit = Arc::clone(&self.connections).try_acquire_owned();
-        permit.map_err(|_| Refusal::TooMany { what: "connections", limit })
+        let one_more = |open| (open < limit).then_some(open + 1);
+        let counted = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        match counted {
+            Ok(_) => Ok(Permit(Arc::clone(&self.connections))),
+            Err(_) => Err(Refusal::TooMany { what: "connections", limit }),
+        }
     }
 
     /// Whether a connection is open.
     pub(crate) fn has_connections(&self) -> bool {
-        let limit = self.connection_limit.load(Ordering::Relaxed);
-        self.connections.available_permits() < limit
+        self.connections.load(Ordering::Acquire) > 0
+    }
+
+    /// What counts its traffic.
+    pub(crate) const fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// A permit for one DNS query.
@@ -378,6 +404,26 @@ impl Sandbox {
     }
 }
 
+/// Checks a request of HTTP to a port of a host that may be connected to.
+///
+/// # Errors
+/// Why it is refused; also if its headers say that another method or path is meant, and a rule is
+/// about these.
+pub(crate) fn check_request(
+    policy: &Policy,
+    name: &Name,
+    port: u16,
+    head: &Head,
+) -> Result<(), Refusal> {
+    policy.check_request(name, port, (&head.method, &head.target))?;
+    if policy.reads_requests(name, port) && head.overrides_itself() {
+        let what =
+            "it names another method or path in a header or its query, and a rule is about these";
+        return Err(Refusal::InvalidRequest { what });
+    }
+    Ok(())
+}
+
 /// Whether an address belongs to this machine: for such an address the kernel chooses the same
 /// address as the source. No packet is sent for that.
 async fn is_local_address(address: IpAddr) -> bool {
@@ -396,6 +442,8 @@ async fn is_local_address(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use stockade_core::network::TrafficLimits;
+
     use super::*;
 
     #[tokio::test]
@@ -457,11 +505,22 @@ mod tests {
     #[tokio::test]
     async fn the_number_of_connections_can_be_changed() {
         let own = sandbox(serde_json::json!([]), "93.184.216.34");
-        own.limit_connections(2);
-        let held = [own.admit_connection(), own.admit_connection()].map(Result::unwrap);
+        let limit = |connections| {
+            let limits =
+                TrafficLimits { connections: Some(connections), ..TrafficLimits::default() };
+            own.set_policy(Policy::default().with_limits(limits).unwrap()).unwrap();
+        };
+        limit(2);
+        let mut held = vec![own.admit_connection().unwrap(), own.admit_connection().unwrap()];
         assert!(matches!(own.admit_connection(), Err(Refusal::TooMany { limit: 2, .. })));
-        own.limit_connections(3);
+        limit(3);
+        held.push(own.admit_connection().unwrap());
+        // What is open stays open, and counts.
+        limit(1);
+        held.pop();
+        held.pop();
+        assert!(matches!(own.admit_connection(), Err(Refusal::TooMany { limit: 1, .. })));
+        held.pop();
         assert!(own.admit_connection().is_ok());
-        drop(held);
     }
 }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::json;
-use stockade_core::network::{Policy, Transport};
+use stockade_core::network::{Policy, TrafficLimits, Transport};
 use stockade_egress_control::Outcome;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -192,14 +192,12 @@ async fn what_is_sent_must_be_for_the_host_of_the_connection() {
     assert_eq!(reason, "name-mismatch");
     let (answer, reason) = refused(&hello("evil.example")).await;
     assert_eq!((answer.as_deref(), reason), (Ok(ALERT), "name-mismatch"));
-    let (answer, reason) = refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
-    assert_eq!((answer, reason), (Err(std::io::ErrorKind::ConnectionReset), "name-hidden"));
     // A tunnel is checked as well.
     let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
     let (mut stream, _) = world.ask_proxy(&request).await;
     stream.write_all(&hello("evil.example")).await.unwrap();
     assert_eq!(rest(&mut stream).await.as_deref(), Ok(ALERT));
-    for _ in 0..4 {
+    for _ in 0..3 {
         assert_eq!(
             timeout(PATIENCE, received.recv()).await.unwrap().unwrap(),
             "",
@@ -462,6 +460,72 @@ async fn a_sandbox_has_so_many_connections() {
             break;
         }
     }
+}
+
+/// The bound is generous for a machine under load; `cargo xtask bench egress` measures.
+#[tokio::test]
+async fn a_new_policy_is_in_force_for_all_connections_within_a_bound() {
+    let server = echo(b"").await;
+    let world = world(&["allow api.example"]).await;
+    let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n\x01", server.port());
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        let (stream, answer) = world.ask_proxy(&request).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        open.push(stream);
+    }
+    let start = std::time::Instant::now();
+    world.sandbox.set_policy(policy(&["allow 127.0.0.1"])).unwrap();
+    for stream in &mut open {
+        // Whatever had arrived before, each connection ends.
+        let _ = rest(stream).await;
+    }
+    let (_, answer) = world.ask_proxy(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let took = start.elapsed();
+    assert!(took.as_millis() < 2_000, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_sandbox_has_so_much_traffic() {
+    let server = echo(b"").await;
+    let mut world = world(&["allow api.example"]).await;
+    let limits = |bytes| TrafficLimits { bytes: Some(bytes), ..TrafficLimits::default() };
+    let rules = policy(&["allow api.example", "allow 127.0.0.1"]);
+    world.sandbox.set_policy(rules.clone().with_limits(limits(1000)).unwrap()).unwrap();
+    let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
+    let (mut first, answer) = world.ask_proxy(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    first.write_all(&[1; 400]).await.unwrap();
+    read(&mut first, 400).await;
+    // What is sent and what comes back count together.
+    first.write_all(&[1; 400]).await.unwrap();
+    assert!(rest(&mut first).await.is_err());
+    assert_eq!(world.refusal().await, "too-many");
+    let (_second, answer) = world.ask_proxy(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    assert!(answer.contains("--max-traffic"), "{answer}");
+    assert_eq!(world.refusal().await, "too-many");
+    // A change is in force for the next connection.
+    world.sandbox.set_policy(rules.with_limits(limits(10_000)).unwrap()).unwrap();
+    assert!(world.ask_proxy(&request).await.1.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn a_sandbox_has_such_a_bandwidth() {
+    let server = echo(b"").await;
+    let world = world(&["allow api.example"]).await;
+    let limits = TrafficLimits { bandwidth: Some(40_000), ..TrafficLimits::default() };
+    let rules = policy(&["allow api.example", "allow 127.0.0.1"]);
+    world.sandbox.set_policy(rules.with_limits(limits).unwrap()).unwrap();
+    let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
+    let (mut stream, _) = world.ask_proxy(&request).await;
+    let start = std::time::Instant::now();
+    stream.write_all(&[1; 20_000]).await.unwrap();
+    read(&mut stream, 20_000).await;
+    // 40000 bytes in both directions, less what may go at once.
+    let took = start.elapsed();
+    assert!((800..10_000).contains(&took.as_millis()), "{took:?}");
 }
 
 /// Queries a name like a program; returns the response code, the bytes of its address, and the

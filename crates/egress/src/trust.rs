@@ -10,6 +10,8 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use crate::authority::Protocol;
+
 /// The longest file of authorities that is read, in bytes.
 const FILE_BYTES: u64 = 8 << 20;
 
@@ -48,7 +50,10 @@ impl Trust {
         Self::from_pem(&text)
     }
 
-    pub(crate) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.0)
+    /// The configuration of a connection that offers these protocols.
+    pub(crate) fn offering(&self, protocols: &[Protocol]) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols = protocols.iter().map(|own| own.name().to_vec()).collect();
+        Arc::new(config)
     }
 }

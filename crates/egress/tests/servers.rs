@@ -1,8 +1,10 @@
-//! The check of hosts compared with common servers: whatever passes the egress proxy for an allowed
-//! host, no server behind it takes for a request to another one. A server that is not installed is
+//! The checks of hosts and of paths compared with common servers: whatever passes the egress proxy for
+//! an allowed host, no server behind it takes for a request to another one, or to a denied path. A server that is not installed is
 //! skipped; `cargo xtask ci --install` installs them.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+#[path = "servers/paths.rs"]
+mod paths;
 #[path = "servers/requests.rs"]
 mod requests;
 
@@ -99,10 +101,12 @@ impl Resolve for Loopback {
     }
 }
 
-/// A sandbox that may reach one of the names, and the address of its proxy.
-fn sandbox(runtime: &tokio::runtime::Runtime) -> SocketAddr {
+/// A sandbox that may reach one of the names, but for these requests, and the address of its proxy.
+fn sandbox(runtime: &tokio::runtime::Runtime, denied: Option<serde_json::Value>) -> SocketAddr {
     let rule = |target: &str| json!({"action": "allow", "target": target});
-    let rules = [rule(ALLOWED), rule("127.0.0.1")];
+    let denied =
+        denied.map(|requests| json!({"action": "deny", "target": ALLOWED, "requests": requests}));
+    let rules: Vec<_> = [rule(ALLOWED), rule("127.0.0.1")].into_iter().chain(denied).collect();
     let policy: Policy =
         serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap();
     let (queue, _) = Queue::new(1);
@@ -160,26 +164,31 @@ fn exchange(proxy: SocketAddr, server: SocketAddr, parts: &[&[u8]]) -> Vec<u8> {
     answer
 }
 
-/// Sends a request without the proxy.
-fn direct(server: SocketAddr, host: &str) {
+/// Sends a request without the proxy, and returns what comes back.
+fn direct(server: SocketAddr, host: &str, target: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-    let _ = stream.read_to_end(&mut Vec::new());
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let mut answer = Vec::new();
+    let written = stream.write_all(request.as_bytes());
+    let _ = written.and_then(|()| stream.read_to_end(&mut answer).map(drop));
+    answer
 }
 
 /// Compares the check with one server.
 fn compare(server: &Server) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let proxy = sandbox(&runtime);
+    let proxy = sandbox(&runtime, None);
     // The server shows which host it takes, both without the proxy and through it.
-    direct(server.address, OTHER);
+    direct(server.address, OTHER, "/");
     assert_eq!(server.wait_for(1), [OTHER]);
     let honest = format!("GET / HTTP/1.1\r\nHost: {ALLOWED}\r\n\r\n");
     let answer = exchange(proxy, server.address, &[honest.as_bytes()]);
     assert!(answer.ends_with(b"served\n"), "{}", String::from_utf8_lossy(&answer));
     assert_eq!(server.wait_for(2), [OTHER, ALLOWED]);
+    let checked = sandbox(&runtime, Some(json!({"paths": ["/denied/*"]})));
+    paths::compare(checked, server.address);
     let requests = requests::all();
     assert!(requests.len() > 300, "{}", requests.len());
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -30,6 +30,7 @@ mod served;
 mod source;
 mod stream;
 pub mod tcp;
+mod traffic_limits;
 pub mod web;
 
 pub use limits::Limits;

@@ -68,6 +68,14 @@ export interface SandboxNetworkPolicy {
   default?: "allow" | "deny";
   secrets?: string[];
   strictSecrets?: boolean;
+  limits?: SandboxTrafficLimits;
+}
+
+/** How much traffic a sandbox may have; what is absent has no limit, or the usual one. */
+export interface SandboxTrafficLimits {
+  connections?: number;
+  bytes?: number;
+  bandwidth?: number;
 }
 
 /** A reference to a secret in a vault. */

@@ -190,6 +190,26 @@ fn what_it_reaches_can_be_changed(world: &World) {
     assert_eq!(recorded.stdout.lines().count(), 2, "{recorded}");
 }
 
+/// The egress process is killed while a change is on its way, at different moments: afterwards the new
+/// policy is in force, and never the old one.
+fn a_change_outlives_a_killed_egress_process(world: &World) {
+    let outside = Outside::new();
+    let id = create(world, &[&outside.local_name]);
+    let [hosts, resolver] = crate::network::name_files(world, NAMES);
+    for delay in [0, 5, 20, 60] {
+        for (change, is_reached) in [("allow", true), ("refuse", false)] {
+            let words = [change, &id, &outside.name];
+            let changing = world.stockade_by(&["with-names", &hosts, &resolver], &words).start();
+            std::thread::sleep(std::time::Duration::from_millis(delay));
+            kill_egress(&world.data());
+            changing.finish().succeeds();
+            let received = fetch(world, &id, "direct", &outside.name);
+            let is_there = received.contains("greetings");
+            assert_eq!(is_there, is_reached, "{change} after {delay} ms: {received}");
+        }
+    }
+}
+
 fn the_network_works_after_a_pause_and_a_stop(world: &World) {
     let outside = Outside::new();
     let id = create(world, &outside.hosts());
@@ -322,6 +342,7 @@ as_root_and_as_user![
     without_a_network_nothing_is_reached,
     the_egress_process_is_restarted,
     what_it_reaches_can_be_changed,
+    a_change_outlives_a_killed_egress_process,
     the_network_works_after_a_pause_and_a_stop,
     the_host_itself_is_not_reached,
     a_sandbox_of_a_workflow_reaches_whom_its_contract_names,

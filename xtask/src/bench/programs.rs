@@ -11,6 +11,7 @@ use crate::workspace::Workspace;
 const ROUNDS: usize = 300;
 const LONG_ROUNDS: usize = 100;
 const LONGEST_ROUNDS: usize = 50;
+const EGRESS_ROUNDS: usize = 30;
 
 /// `cargo xtask bench durable`: the cost of a durable step, beyond that of the engine. False when a
 /// contender failed.
@@ -37,6 +38,14 @@ pub(crate) fn service(workspace: &Workspace, options: &BenchOptions) -> anyhow::
 /// `cargo xtask bench server`: what a client over TCP waits for. False when a request failed.
 pub(crate) fn server(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     run_bench(stockade_bench(workspace, "bench-server", options.rounds(ROUNDS))?, options)
+}
+
+/// `cargo xtask bench egress`: the cost of the egress process. False when a connection failed.
+pub(crate) fn egress(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    let built = for_benchmarks(workspace, "bench-egress")?;
+    let mut command = Command::new(built.program);
+    command.arg(options.rounds(EGRESS_ROUNDS).to_string());
+    run_bench(command, options)
 }
 
 /// `cargo xtask bench snippet`: the cost of a snippet. False when a contender failed.

@@ -190,6 +190,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-client",
             "stockade-core",
             "stockade-durable",
+            "stockade-egress",
             "stockade-measure",
             "stockade-runtime",
             "stockade-runtime-native",

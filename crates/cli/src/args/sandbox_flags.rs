@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use stockade_core::access::Effect;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Policy};
+use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Policy, TrafficLimits};
 use stockade_core::{
     OrNone, parse_bytes, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
 };
@@ -120,6 +120,32 @@ pub struct SandboxFlags {
     /// is opened. Can be repeated
     #[arg(long, value_name = "NAME[:PORT]", value_parser = internal_host)]
     pub allow_internal: Vec<AllowedHost>,
+    #[command(flatten)]
+    pub traffic: TrafficFlags,
+}
+
+// How much traffic a sandbox may have.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct TrafficFlags {
+    /// Maximum number of connections at a time; needs a network policy [default: 256]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    pub max_connections: Option<u16>,
+    /// Maximum traffic of all connections in both directions together, such as 2G; needs a network
+    /// policy
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub max_traffic: Option<u64>,
+    /// Maximum bandwidth of all connections in both directions together, such as 5M for each second;
+    /// needs a network policy
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub max_bandwidth: Option<u64>,
+}
+
+impl TrafficFlags {
+    /// The limits.
+    pub const fn limits(self) -> TrafficLimits {
+        let Self { max_connections, max_traffic, max_bandwidth } = self;
+        TrafficLimits { connections: max_connections, bytes: max_traffic, bandwidth: max_bandwidth }
+    }
 }
 
 /// The value of `--allow-internal`.

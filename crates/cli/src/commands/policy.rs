@@ -38,7 +38,11 @@ fn check(name: &str, json: bool) -> Result<u8, Failure> {
     }
     let rules = policy.rules();
     let text: String = rules.iter().map(|rule| format!("{}\n", line(rule))).collect();
-    print_text(&format!("{text}{} everything else\n", word(policy.default_effect())))?;
+    let limits = match policy.limits() {
+        limits if limits.is_none() => String::new(),
+        limits => format!("limits: {limits}\n"),
+    };
+    print_text(&format!("{text}{} everything else\n{limits}", word(policy.default_effect())))?;
     if policy.has_request_rules() {
         notify("connections to hosts with methods or paths are read, with an authority of the run");
     }

@@ -38,6 +38,7 @@ pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 pub(crate) use ssh_agent::Signatures;
 
+use crate::args::sandbox_flags::Network as NetworkFlag;
 use crate::args::{Run, View};
 use crate::audit::Recording;
 use crate::base;
@@ -112,10 +113,9 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     let secrets = network::secrets(arguments, spec)?;
     let agent = ssh_agent::read(arguments)?;
     // The egress process starts in parallel with the jail.
-    let limit = network::connection_limit(arguments, spec)?;
     let upstream = network::upstream(arguments, spec)?;
     let reads_requests = spec.network.as_ref().is_some_and(Policy::has_request_rules);
-    let start = |policy| Egress::start(policy, limit, upstream);
+    let start = |policy| Egress::start(policy, upstream);
     let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let (authorities, unreadable) = match &mut egress {
@@ -272,8 +272,14 @@ pub(crate) fn request(
 ) -> Result<SandboxSpec, Problem> {
     let inside = arguments.inside.clone().unwrap_or_else(|| project.root.clone());
     let workspace = Workspace { host: project.root.clone(), inside };
-    let requested =
+    let mut requested =
         SandboxRequest::read(&arguments.sandbox, Some(&workspace), Some(&project.root), current)?;
+    if let (Some(NetworkFlag::Learn), Some(network)) =
+        (arguments.sandbox.net, &mut requested.network)
+    {
+        // A secret is bound only to a host that a rule names, and none can be named beside `learn`.
+        network.allow.extend(arguments.secrets.secret.iter().map(|secret| secret.host.clone()));
+    }
     let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {

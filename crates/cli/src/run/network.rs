@@ -55,21 +55,6 @@ pub(super) fn learned_file(arguments: &Run) -> Result<Option<PathBuf>, Problem> 
     Ok(Some(path))
 }
 
-/// How many connections there may be at a time, if that was requested.
-///
-/// # Errors
-/// [`Code::InvalidInput`] without network access.
-pub(super) fn connection_limit(
-    arguments: &Run,
-    spec: &SandboxSpec,
-) -> Result<Option<u16>, Problem> {
-    if arguments.max_connections.is_some() && spec.network.is_none() {
-        let message = "`--max-connections` needs a network policy";
-        return Err(Problem::new(Code::InvalidInput, message).remedied_by("--allow HOST"));
-    }
-    Ok(arguments.max_connections)
-}
-
 /// The proxy through which the allowed hosts are reached.
 ///
 /// # Errors

@@ -8,6 +8,9 @@ impl Policy {
     /// What another policy allows, or may allow, that this one does not: its first rule that
     /// exceeds this policy, or `*` for its default. `None` if it allows no more.
     pub fn first_excess_rule(&self, other: &Self) -> Option<String> {
+        if !self.limits.covers(&other.limits) {
+            return Some(format!("limits: {}", self.limits));
+        }
         let denies = |rule: &&Rule| rule.action == Effect::Deny;
         if other.default == Effect::Allow && self.default == Effect::Deny
             || !self.rules.iter().filter(denies).all(|rule| other.rules.contains(rule))

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::request_match::{PathPattern, Requests};
-use super::{InvalidRule, Policy, Rule, Target};
+use super::{InvalidLimits, InvalidRule, Policy, Rule, Target, TrafficLimits};
 use crate::access::Effect;
+use crate::error::Problem;
 use crate::names::names;
 
 names! {
@@ -140,6 +141,26 @@ impl From<Rule> for DocumentRule {
     }
 }
 
+/// Why a document is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidDocument {
+    /// A rule is invalid; its index is that in [`PolicyDocument::rules`].
+    #[error(transparent)]
+    Rule(#[from] InvalidRule),
+    /// The limits are invalid.
+    #[error(transparent)]
+    Limits(#[from] InvalidLimits),
+}
+
+impl From<InvalidDocument> for Problem {
+    fn from(invalid: InvalidDocument) -> Self {
+        match invalid {
+            InvalidDocument::Rule(rule) => rule.into(),
+            InvalidDocument::Limits(limits) => limits.into(),
+        }
+    }
+}
+
 /// A policy, as people write it. Any rule that denies beats all that allow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -155,12 +176,15 @@ pub struct PolicyDocument {
     /// What is denied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<DocumentRule>,
+    /// How much traffic there may be.
+    #[serde(skip_serializing_if = "TrafficLimits::is_none")]
+    pub limits: TrafficLimits,
 }
 
 impl Default for PolicyDocument {
     fn default() -> Self {
         let (presets, allow, deny) = (Vec::new(), Vec::new(), Vec::new());
-        Self { default: Effect::Deny, presets, allow, deny }
+        Self { default: Effect::Deny, presets, allow, deny, limits: TrafficLimits::default() }
     }
 }
 
@@ -181,9 +205,9 @@ impl PolicyDocument {
     /// The same as a policy.
     ///
     /// # Errors
-    /// [`InvalidRule`] with the index in [`PolicyDocument::rules`].
-    pub fn policy(&self) -> Result<Policy, InvalidRule> {
-        Policy::new(self.default, self.rules())
+    /// [`InvalidDocument`].
+    pub fn policy(&self) -> Result<Policy, InvalidDocument> {
+        Ok(Policy::new(self.default, self.rules())?.with_limits(self.limits)?)
     }
 }
 
@@ -194,7 +218,8 @@ impl From<&Policy> for PolicyDocument {
             rules.cloned().map(DocumentRule::from).collect()
         };
         let default = policy.default_effect();
-        Self { default, presets: Vec::new(), allow: of(Effect::Allow), deny: of(Effect::Deny) }
+        let (allow, deny) = (of(Effect::Allow), of(Effect::Deny));
+        Self { default, presets: Vec::new(), allow, deny, limits: policy.limits() }
     }
 }
 
@@ -202,6 +227,12 @@ impl From<&Policy> for PolicyDocument {
 /// means that the other one allows no more. If in doubt, a rule is listed.
 pub fn excess(of: &Policy, over: &Policy) -> Vec<String> {
     let mut found = Vec::new();
+    if !over.limits().covers(&of.limits()) {
+        found.push(match of.limits() {
+            limits if limits.is_none() => "traffic without a limit".to_owned(),
+            limits => format!("traffic: {limits}"),
+        });
+    }
     if of.default_effect() == Effect::Allow && over.default_effect() == Effect::Deny {
         found.push("every name with a public address".to_owned());
     }
@@ -275,6 +306,7 @@ mod tests {
             "presets": ["model-providers"],
             "allow": [{"host": "api.example", "ports": [443], "methods": ["GET"], "paths": ["/v1/*"]}],
             "deny": [{"host": "api.example", "paths": ["/v1/admin/*"]}],
+            "limits": {"connections": 8, "bytes": 1_000_000, "bandwidth": 100_000},
         });
         let own = document(whole.clone());
         assert_eq!(serde_json::to_value(&own).unwrap(), whole);
@@ -284,6 +316,9 @@ mod tests {
             ("GET", "/v1/x", true),
             ("POST", "/v1/x", false),
             ("GET", "/v1/admin/x", false),
+            ("GET", "/v1/Admin/x", false),
+            ("GET", "/v1/ADMIN", false),
+            ("get", "/v1/x", false),
             ("GET", "/v1/%61dmin/x", false),
             ("GET", "/v1/x/../admin/x", false),
             ("GET", "/v2", false),
@@ -303,6 +338,7 @@ mod tests {
             json!({"allow": [{"host": "10.0.0.0/8", "paths": ["/"]}]}),
             json!({"allow": [{"host": "*", "methods": ["GET"]}]}),
             json!({"allow": [{"host": "a.example", "methods": ["get"]}]}),
+            json!({"limits": {"bandwidth": 1}}),
         ] {
             assert!(document(bad.clone()).policy().is_err(), "{bad}");
         }
@@ -323,6 +359,11 @@ mod tests {
         let all = policy(json!({"allow": [{"host": "api.example"}]}));
         assert_eq!(excess(&denying, &all), Vec::<String>::new());
         assert_eq!(excess(&all, &denying).len(), 1);
+        let limited = policy(json!({
+            "allow": [{"host": "api.example"}], "limits": {"connections": 4},
+        }));
+        assert_eq!(excess(&limited, &all), Vec::<String>::new());
+        assert_eq!(excess(&all, &limited), ["traffic without a limit"]);
         let open = policy(json!({"default": "allow"}));
         assert_eq!(excess(&open, &small), ["every name with a public address"]);
         assert_eq!(excess(&small, &small), Vec::<String>::new());

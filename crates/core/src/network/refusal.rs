@@ -159,7 +159,7 @@ pub enum Refusal {
     },
     /// [`Reason::ProtocolUnsupported`].
     #[error(
-        "a program offers HTTP/2 to {host}, or another protocol than HTTP/1.1, and requests to a host with a secret are sent by HTTP/1.1: let it use HTTP/1.1, or omit the secret"
+        "requests to {host} are read, and a program offers none of the protocols by which they can be sent: HTTP/1.1, and HTTP/2 if the host speaks it"
     )]
     ProtocolUnsupported {
         /// The host.
@@ -333,7 +333,7 @@ impl Refusal {
                 "ask the owner of this sandbox to give the value of {secret} again, with `stockade secret set`"
             ),
             Self::ProtocolUnsupported { host } => format!(
-                "use HTTP/1.1 for {host}, as with `curl --http1.1`; gRPC needs a run without a secret for that host"
+                "let the program offer a protocol that {host} speaks, such as HTTP/1.1"
             ),
             Self::CertificateRefused { .. } => {
                 "let the program trust the authorities in $SSL_CERT_FILE".to_owned()
@@ -341,6 +341,9 @@ impl Refusal {
             Self::TooMany { what: what @ "connections", .. } => format!(
                 "use fewer {what} at a time, or ask the owner of this sandbox for `--max-connections NUMBER`"
             ),
+            Self::TooMany { what: "bytes", .. } => {
+                "ask the owner of this sandbox for a larger `--max-traffic SIZE`".to_owned()
+            }
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
             | Self::Unreachable { .. }

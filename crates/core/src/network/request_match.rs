@@ -38,9 +38,25 @@ impl PathPattern {
         }
     }
 
-    /// Whether some path is of both.
+    /// Whether some server may take a path for one that it is about: many ignore the case of letters,
+    /// and a slash at the end.
+    pub fn may_match(&self, path: &str) -> bool {
+        let (own, is_prefix) = self.folded();
+        is_within(&own, is_prefix, &folded(path))
+    }
+
+    /// Whether some server may take a path for one of both.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.covers(other) || other.covers(self)
+        let ((own, is_prefix), (others, is_other_prefix)) = (self.folded(), other.folded());
+        is_within(&own, is_prefix, &others) || is_within(&others, is_other_prefix, &own)
+    }
+
+    /// Its beginning as [`folded`] writes it, and whether it is about all paths below it.
+    fn folded(&self) -> (String, bool) {
+        match self.prefix() {
+            Some(prefix) => (folded(prefix), true),
+            None => (folded(&self.0), false),
+        }
     }
 }
 
@@ -72,6 +88,28 @@ impl fmt::Display for PathPattern {
 
 as_text!(PathPattern);
 
+/// A path in small letters and without a slash at its end.
+fn folded(path: &str) -> String {
+    path.trim_end_matches('/').to_ascii_lowercase()
+}
+
+/// Whether a path is another one or, of a prefix, below it. Both are folded.
+fn is_within(own: &str, is_prefix: bool, path: &str) -> bool {
+    path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || is_prefix && rest.starts_with('/'))
+}
+
+/// Whether some server may take a character for an ASCII one: after it has changed the case of
+/// letters, or replaced compatible characters (Unicode, "Normalization Forms").
+fn resembles_ascii(character: char) -> bool {
+    let is_ascii_then = |mut cased: Box<dyn Iterator<Item = char>>| cased.all(|c| c.is_ascii());
+    !character.is_ascii()
+        && (is_ascii_then(Box::new(character.to_lowercase()))
+            || is_ascii_then(Box::new(character.to_uppercase()))
+            || matches!(character,
+                '\u{2024}'..='\u{2026}' | '\u{2044}' | '\u{2215}' | '\u{2216}' | '\u{29f5}' | '\u{29f8}'
+                | '\u{3002}' | '\u{fe52}' | '\u{fe68}' | '\u{ff01}'..='\u{ff5e}' | '\u{ff61}'))
+}
+
 /// The path of the target of a request, without its query.
 ///
 /// # Errors
@@ -86,20 +124,33 @@ pub fn canonical_path(target: &str) -> Result<&str, &'static str> {
     }
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
-        if matches!(segment, "." | "..") || segment.is_empty() && segments.peek().is_some() {
+        if segment.is_empty() && segments.peek().is_some() {
             return Err("it has an empty or relative part");
         }
+        // Windows leaves out dots and blanks at the end of a name.
+        if segment.ends_with('.') || segment.ends_with("%20") {
+            return Err("it has a part that ends with a dot or a blank");
+        }
     }
+    let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path;
-    while let Some((_, encoded)) = rest.split_once('%') {
+    while let Some((plain, encoded)) = rest.split_once('%') {
         let digits = encoded.get(..2).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         let Some(byte) = byte else { return Err("it has an incomplete percent-encoding") };
         // A server that decodes these sees another path.
-        if byte.is_ascii_alphanumeric() || b"-._~/\\%;\0".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || byte.is_ascii_control() || b"-._~/\\%;?#".contains(&byte)
+        {
             return Err("it encodes characters that change which path it is");
         }
-        rest = encoded;
+        decoded.extend_from_slice(plain.as_bytes());
+        decoded.push(byte);
+        rest = encoded.get(2..).unwrap_or_default();
+    }
+    // A longer encoding of an ASCII character is not UTF-8.
+    match std::str::from_utf8(&decoded) {
+        Ok(text) if !text.chars().any(resembles_ascii) => {}
+        _ => return Err("it encodes characters that some servers take for others"),
     }
     Ok(path)
 }
@@ -165,6 +216,18 @@ impl Requests {
         }
         (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
             && (self.paths.is_empty() || self.paths.iter().any(|own| own.matches(path)))
+    }
+
+    /// Whether some server may take a request for one that it is about.
+    pub fn may_match(&self, method: &str, path: &str) -> bool {
+        if self.git_fetch && method == "POST" && folded(path).ends_with(GIT_FETCH) {
+            return true;
+        }
+        if self.git_fetch && self.methods.is_empty() && self.paths.is_empty() {
+            return false;
+        }
+        (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
+            && (self.paths.is_empty() || self.paths.iter().any(|own| own.may_match(path)))
     }
 
     /// Whether it is about every request that another one is about.
@@ -265,6 +328,15 @@ mod tests {
             "/a%00",
             "/..",
             "/a/..",
+            "/a./b",
+            "/a%20/b",
+            "/a%0d",
+            "/a%3fb",
+            "/a%c0%af",
+            "/a%e0%80%af",
+            "/%ef%bc%a1",
+            "/%e2%84%aa",
+            "/a%ff",
         ] {
             assert!(canonical_path(bad).is_err(), "{bad}");
         }

@@ -33,6 +33,20 @@ pub(crate) const BASIC: &[u8] = b"Basic ";
 /// Headers that define the framing or the host of a message.
 pub(crate) const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
 
+/// Headers by which frameworks let a client replace the method or the path of its request.
+const OVERRIDING: &[&str] = &[
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-rewrite-url",
+];
+
+/// The parameter of a query that replaces the method (Rails, Laravel, Express).
+const METHOD_PARAMETER: &[u8] = b"_method";
+
 /// The protocol that bytes look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guess {
@@ -97,16 +111,56 @@ impl Head {
             }
             return Err("the head of the request is too long");
         };
+        let grammar::RequestLine { method, target, minor } = line;
+        let head = Self { method, target, minor, headers };
+        head.check_names()?;
+        Ok(Some((head, length)))
+    }
+
+    /// The head of a request that came over a stream of HTTP/2, with its authority in the header
+    /// `Host`.
+    ///
+    /// # Errors
+    /// Why it is invalid.
+    pub(crate) fn of_stream(
+        method: &str,
+        target: &str,
+        headers: Vec<(String, Vec<u8>)>,
+    ) -> Result<Self, &'static str> {
+        let head = Self { method: method.to_owned(), target: target.to_owned(), minor: 1, headers };
+        head.check_names()?;
+        if head.values("content-length").count() > 1 {
+            return Err("it has more than one Content-Length");
+        }
+        Ok(head)
+    }
+
+    /// The headers that are forwarded over a stream of HTTP/2.
+    pub(crate) fn stream_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let is_forwarded = |header: &&(String, Vec<u8>)| {
+            let is = |other: &&str| header.0.eq_ignore_ascii_case(other);
+            is(&"te") || !(is(&"host") || is(&"transfer-encoding") || HOP_BY_HOP.iter().any(is))
+        };
+        let headers = self.headers.iter().filter(is_forwarded);
+        headers.map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
+    /// The first value of a header.
+    pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
+        let is_it = |header: &&(String, Vec<u8>)| header.0.eq_ignore_ascii_case(name);
+        self.headers.iter().find(is_it).map(|(_, value)| value.as_slice())
+    }
+
+    fn check_names(&self) -> Result<(), &'static str> {
         // Gateways take an underscore for a hyphen.
         let is_disguised = |name: &str| {
             let plain = name.replace('_', "-");
             plain != name && FRAMING.iter().any(|other| plain.eq_ignore_ascii_case(other))
         };
-        if headers.iter().any(|(name, _)| is_disguised(name)) {
+        if self.headers.iter().any(|(name, _)| is_disguised(name)) {
             return Err("the name of a header resembles one that frames the message");
         }
-        let grammar::RequestLine { method, target, minor } = line;
-        Ok(Some((Self { method, target, minor, headers }, length)))
+        Ok(())
     }
 
     fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
@@ -240,6 +294,21 @@ impl Head {
             words.any(|word| word.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
         };
         self.values("connection").any(is_listed)
+    }
+
+    /// Whether some server takes it for a request with another method or path than its first line
+    /// has.
+    pub(crate) fn overrides_itself(&self) -> bool {
+        let overrides = |name: &str| {
+            let name = name.replace('_', "-");
+            OVERRIDING.iter().any(|other| name.eq_ignore_ascii_case(other))
+        };
+        let query = self.target.split_once('?').map_or("", |(_, query)| query);
+        let has_parameter = query.split(['&', ';']).any(|pair| {
+            let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+            decoded_parameter(name).eq_ignore_ascii_case(METHOD_PARAMETER)
+        });
+        has_parameter || self.headers.iter().any(|(name, _)| overrides(name))
     }
 
     /// Replaces each occurrence of some bytes in the headers that the sender may choose. Returns

@@ -48,6 +48,7 @@ fn reason(admission: &Admission) -> &'static str {
     match admission {
         Admission::More => "more",
         Admission::Forward { .. } => "forward",
+        Admission::Version2 => "version-2",
         Admission::Refuse(refusal) => refusal.reason().as_str(),
     }
 }
@@ -178,7 +179,7 @@ fn a_request_is_for_the_host_of_its_connection() {
         ("GET / HTTP/1.1\r\nHost : evil.example\r\n\r\n", "invalid-request"),
         ("GET / http/1.1\r\nHost: evil.example\r\n\r\n", "invalid-request"),
         ("GET / HTTP/9.9 \r\nHost: evil.example\r\n\r\n", "invalid-request"),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "name-hidden"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "version-2"),
         ("", "more"),
         ("GE", "more"),
         ("GET / HTTP/1.1\r\nHost: evil", "more"),

@@ -1,9 +1,18 @@
-// Node's http server: prints the host of each request.
+// Node's http server: prints the host of each request, and says which path it takes for a denied one.
 const http = require("node:http");
+const path = require("node:path");
+const isDenied = (request) => {
+  try {
+    const { pathname } = new URL(request.url, "http://any");
+    return `${path.posix.normalize(decodeURIComponent(pathname))}/`.startsWith("/denied/");
+  } catch {
+    return false;
+  }
+};
 const print = (request) => process.stdout.write(`HOST ${request.headers.host ?? "-"}\n`);
 const server = http.createServer((request, response) => {
   print(request);
-  response.end("served\n");
+  response.end(isDenied(request) ? "denied\n" : "served\n");
 });
 server.on("upgrade", (request, socket) => {
   print(request);

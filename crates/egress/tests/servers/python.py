@@ -1,7 +1,9 @@
-"""Python's http.server: prints the host of each request."""
+"""Python's http.server: prints the host of each request, and says which path it takes for a denied one."""
 import http.server
 import os
+import posixpath
 import sys
+import urllib.parse
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -9,7 +11,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self):
         os.write(1, f"HOST {self.headers.get('Host', '-')}\n".encode())
-        body = b"served\n"
+        # As `SimpleHTTPRequestHandler` does.
+        path = urllib.parse.unquote(self.path.split("?")[0].split("#")[0], errors="replace")
+        is_denied = (posixpath.normpath("/" + path.lstrip("/")) + "/").startswith("/denied/")
+        body = b"denied\n" if is_denied else b"served\n"
         if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(200)

@@ -1,6 +1,7 @@
-"""Waitress, a server of WSGI: prints the host of each request."""
+"""Waitress, a server of WSGI: prints the host of each request, and says which path it takes for a denied one."""
 import logging
 import os
+import posixpath
 import sys
 
 import waitress
@@ -10,7 +11,8 @@ def application(environment, start):
     environment["wsgi.input"].read()
     os.write(1, f"HOST {environment.get('HTTP_HOST', '-')}\n".encode())
     start("200 OK", [("Content-Length", "7")])
-    return [b"served\n"]
+    path = posixpath.normpath("/" + environment["PATH_INFO"].lstrip("/"))
+    return [b"denied\n" if (path + "/").startswith("/denied/") else b"served\n"]
 
 
 logging.disable(logging.CRITICAL)

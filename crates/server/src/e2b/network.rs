@@ -9,13 +9,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{ChangeNetwork, Network};
 use stockade_core::access::Effect;
-use stockade_core::network::{AllowedHost, Rule, Target, is_host_loopback};
+use stockade_core::network::{AllowedHost, Rule, Target, TrafficLimits, is_host_loopback};
 
 use super::App;
 use super::failure::Refused;
 use super::request::{Id, JsonBody, Owner, find};
 use super::secrets;
 use crate::failure::{invalid, unsupported};
+use crate::traffic_limits::Limits;
 
 /// Stands for every address.
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
@@ -40,6 +41,9 @@ pub(super) struct Config {
     mask_request_host: Option<String>,
     #[serde(default)]
     https_ports: Option<Vec<u16>>,
+    /// How much traffic there may be. This is no member of E2B.
+    #[serde(default)]
+    limits: Option<Limits>,
 }
 
 /// The new network of a sandbox. What it does not name is cleared.
@@ -75,7 +79,8 @@ impl Config {
 /// The network that a configuration means: names that are allowed win over a denial of everything.
 pub(super) fn network(config: Config) -> Result<Network, Refused> {
     config.refuse_unsupported()?;
-    let mut network = Network { default: Effect::Allow, ..Network::default() };
+    let limits = config.limits.map(TrafficLimits::from).unwrap_or_default();
+    let mut network = Network { default: Effect::Allow, limits, ..Network::default() };
     for target in config.deny_out.unwrap_or_default() {
         if EVERYTHING.contains(&target.as_str()) {
             network.default = Effect::Deny;
@@ -143,6 +148,7 @@ pub(super) async fn replace(
     }
     request.allow = wanted.allow;
     request.deny = wanted.deny;
+    request.limits = Some(wanted.limits);
     app.sandboxes.change_network(&principal.caller, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -160,6 +166,14 @@ mod tests {
 
     fn parsed(config: Value) -> Result<Network, Refused> {
         network(serde_json::from_value(config).unwrap())
+    }
+
+    #[test]
+    fn traffic_has_limits() {
+        let limited = parsed(json!({ "limits": { "bytes": 5000, "connections": 4 } })).unwrap();
+        assert_eq!((limited.limits.bytes, limited.limits.connections), (Some(5000), Some(4)));
+        let unknown = json!({ "limits": { "byte": 5000 } });
+        assert!(serde_json::from_value::<Config>(unknown).is_err());
     }
 
     #[test]

@@ -140,6 +140,7 @@ fn copy(parent: &Sandbox, ttl: f64) -> Result<CreateSandbox, Refused> {
                 default: network.policy.default_effect(),
                 allow: hosts(Effect::Allow)?,
                 deny: hosts(Effect::Deny)?,
+                limits: network.policy.limits(),
                 ..Network::default()
             })
         }

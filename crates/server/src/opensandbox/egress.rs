@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{ChangeNetwork, Network, Sandbox};
 use stockade_core::access::Effect;
-use stockade_core::network::{self, AllowedHost, Target, is_host_loopback};
+use stockade_core::network::{self, AllowedHost, Target, TrafficLimits, is_host_loopback};
 
 use super::request::JsonBody;
 use super::target::{self, EGRESS_TOKEN, PortState};
 use super::{credentials, unavailable};
 use crate::failure::{Failure, invalid, unsupported};
 use crate::openapi::{Api, Security, get};
+use crate::traffic_limits::Limits;
 
 /// A network policy.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +25,9 @@ pub(super) struct Policy {
     default_action: Option<Action>,
     #[serde(default)]
     egress: Option<Vec<Rule>>,
+    /// How much traffic there may be. This is no member of OpenSandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limits: Option<Limits>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -59,7 +63,8 @@ fn denied(target: &str) -> Result<AllowedHost, Failure> {
 
 /// The network of a new sandbox with that policy.
 pub(super) fn network(policy: Policy) -> Result<Network, Failure> {
-    let mut network = Network::default();
+    let limits = policy.limits.map(TrafficLimits::from).unwrap_or_default();
+    let mut network = Network { limits, ..Network::default() };
     if policy.default_action == Some(Action::Allow) {
         network.default = Effect::Allow;
     }
@@ -108,11 +113,16 @@ pub(super) fn status(sandbox: &Sandbox) -> Json<Value> {
         .collect();
     let default = rules.map_or(Effect::Deny, |policy| policy.default_effect());
     let mode = if default == Effect::Deny { "deny_all" } else { "allow_all" };
+    let mut policy = json!({ "defaultAction": default, "egress": egress });
+    let limits = rules.map(|policy| policy.limits()).filter(|limits| !limits.is_none());
+    if let Some(limits) = limits {
+        policy["limits"] = json!(limits);
+    }
     Json(json!({
         "status": "ok",
         "mode": mode,
         "enforcementMode": "proxy",
-        "policy": { "defaultAction": default, "egress": egress },
+        "policy": policy,
     }))
 }
 
@@ -155,6 +165,7 @@ pub(super) fn replacement(sandbox: &Sandbox, policy: Policy) -> Result<ChangeNet
         // The change itself is refused then, with the reason.
         request.allow = wanted.allow;
         request.deny = wanted.deny;
+        request.limits = Some(wanted.limits);
         return Ok(request);
     };
     if current.default_effect() != wanted.default {
@@ -170,6 +181,7 @@ pub(super) fn replacement(sandbox: &Sandbox, policy: Policy) -> Result<ChangeNet
     }
     request.allow = wanted.allow;
     request.deny = wanted.deny;
+    request.limits = Some(wanted.limits);
     Ok(request)
 }
 

@@ -120,7 +120,7 @@ async fn dispatch(State(web): State<Web>, request: Request) -> Response {
             }
         };
         let serve = |request: Request| framed(request, serve);
-        return watched(&web.watch, Door::Web, PORT_ROUTE, request, serve).await;
+        return Box::pin(watched(&web.watch, Door::Web, PORT_ROUTE, request, serve)).await;
     }
     if let Some(logins) = &web.logins
         && request.uri().path().starts_with(login::PATHS)

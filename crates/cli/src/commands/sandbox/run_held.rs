@@ -88,7 +88,6 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
         has(arguments.view == View::Copy, "--view"),
         has(arguments.max_bundle.is_some(), "--max-bundle"),
         has(arguments.max_paths.is_some(), "--max-paths"),
-        has(arguments.max_connections.is_some(), "--max-connections"),
         has(arguments.ssh_agent.is_some(), "--ssh-agent"),
     ];
     let Some(flag) = refused.into_iter().flatten().next() else { return Ok(()) };

@@ -146,6 +146,8 @@ fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static st
             ("network", "allow every name that resolves to public addresses only".to_owned())
         }
     });
+    let limits = network.policy.limits();
+    lines.extend((!limits.is_none()).then(|| ("network", format!("at most {limits}"))));
     let proxy = network.upstream_proxy.as_ref();
     lines.extend(proxy.map(|proxy| ("network", format!("through the proxy {proxy}"))));
     lines.extend(network.closed.as_ref().map(|reason| ("closed", escaped(reason))));

@@ -208,6 +208,13 @@ impl Grant {
             requested.egress = Some(egress);
         }
         let requested_network = requested_policy(requested, contract(requested)?.as_ref())?;
+        let limits = requested_network.as_ref().map(|network| network.limits());
+        if limits.is_some_and(|limits| !own.limits().covers(&limits)) {
+            return Err(exceeds_outer(&format!(
+                "traffic without the limits of the outer sandbox ({})",
+                own.limits()
+            )));
+        }
         match requested_network
             .and_then(|requested_network| own.first_excess_rule(&requested_network))
         {
