@@ -132,14 +132,15 @@ impl Streams<'_> {
         check_request(&policy, self.name, self.port, &head)?;
         search.first(&head.to_origin(None))?;
         let line = (head.method.clone(), head.target.clone());
-        let (has_credential, redaction) = match &credentials {
+        let redaction = match &credentials {
             Some(credentials) => credentials.insert_into(self.name, self.port, &mut head)?,
-            None => (false, Redaction::default()),
+            None => Redaction::default(),
         };
+        let is_redacted = !redaction.is_empty();
         if self.is_tls {
             negotiation::without_compression(&mut head);
         }
-        if has_credential {
+        if is_redacted {
             let has_trailers = head.value("te").is_some();
             negotiation::as_a_whole(&mut head);
             // The only value that HTTP/2 has. Servers of gRPC demand it.
@@ -150,7 +151,7 @@ impl Streams<'_> {
                 head.set("grpc-accept-encoding", b"identity");
             }
         }
-        let exchange = Exchange::of(&head, has_credential);
+        let exchange = Exchange::of(&head, is_redacted);
         let request = message::request(self.scheme(), &head);
         let invalid = |_| Refusal::InvalidRequest { what: "its head cannot be sent by HTTP/2" };
         Ok(Outgoing { request: request.map_err(invalid)?, line, exchange, redaction })
@@ -250,7 +251,7 @@ impl Receiving<'_> {
         self.activity.note();
         let head = Response::from_parts(head, ());
         self.check(&head)?;
-        let is_grpc = message::is_grpc(head.headers()) && self.exchange.has_credential;
+        let is_grpc = message::is_grpc(head.headers()) && self.exchange.is_redacted;
         answer.start(self.head(&head, &redaction)?, from.is_end_stream())?;
         if from.is_end_stream() {
             return Ok(());
@@ -296,7 +297,7 @@ impl Receiving<'_> {
         let own = ResponseHead::of_stream(head.status().as_u16(), own.collect());
         own.body(self.exchange).map_err(|what| self.unreadable(what))?;
         let is_coded = headers.get_all("grpc-encoding").iter().any(|value| value != "identity");
-        if self.exchange.has_credential && is_coded {
+        if self.exchange.is_redacted && is_coded {
             return Err(self.unreadable("its messages are compressed although none was to be"));
         }
         Ok(())

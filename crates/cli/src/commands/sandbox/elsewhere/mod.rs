@@ -253,7 +253,7 @@ impl Sent {
 /// Refuses what a run on another machine cannot do.
 fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
     let refused = [
-        (arguments.max_connections.is_some(), "--max-connections"),
+        (arguments.ssh_agent.is_some(), "--ssh-agent"),
         (arguments.learn_file.is_some(), "--learn-file"),
         (arguments.entrypoint.is_some(), "--entrypoint"),
         (!arguments.sandbox.tools.is_empty(), "--tools"),
