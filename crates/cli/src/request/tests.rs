@@ -71,6 +71,9 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("net", &["policy"]),
     ("allow-internal", &["mirror.test", "*.corp.test:443"]),
     ("allow", &["example.com:443", "*.example.com"]),
+    ("max-connections", &["7"]),
+    ("max-traffic", &["2G"]),
+    ("max-bandwidth", &["5M"]),
     ("max-output", &["1K"]),
 ];
 
@@ -117,7 +120,10 @@ impl Scene {
         let here = self.directory.path().to_str().unwrap();
         let each = values.iter().map(|value| value.replace('@', here));
         let words = each.flat_map(|value| [format!("--{flag}"), value]);
-        words.filter(|word| !word.is_empty()).collect()
+        // Limits on traffic have an effect only with a network.
+        let is_of_traffic = ["max-connections", "max-traffic", "max-bandwidth"].contains(&flag);
+        let network = is_of_traffic.then(|| "--net=policy".to_owned());
+        words.filter(|word| !word.is_empty()).chain(network).collect()
     }
 
     /// The request of `run`.
