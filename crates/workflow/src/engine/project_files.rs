@@ -52,7 +52,7 @@ pub(super) fn tree_at(
         .iter()
         .find(is_of)
         .or_else(|| records.iter().find(|record| record.event >= started))
-        .or(records.last());
+        .or_else(|| records.last());
     match found {
         None => Ok(None),
         Some(Record { tree: Some(tree), .. }) => Ok(Some(*tree)),
