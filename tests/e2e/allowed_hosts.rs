@@ -74,7 +74,8 @@ fn a_workflow_asks_for_the_loopback_proxy_that_it_names(world: &World) {
     let end = call(&["resume", "allowed"]);
     end.succeeds();
     for row in end.json().as_array().unwrap() {
-        assert_eq!(row["proxy"], format!("http://host.stockade.internal:{port}"), "{end}");
+        let name = "host.stockade.internal";
+        assert_eq!(row["proxy"], format!("http://{name}:{port}"), "{end}");
         assert!(row["found"].as_str().unwrap().contains("greetings"), "{end}");
         assert!(!row["found"].as_str().unwrap().contains("other"), "{end}");
     }

@@ -8,6 +8,7 @@ mod accept;
 mod cache_key;
 mod clock;
 mod commands;
+mod durable_run;
 mod execution;
 mod metrics;
 mod open_waits;

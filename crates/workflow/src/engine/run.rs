@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::RunStatus;
-use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
+use stockade_durable::{Builder, Context, Failure, Store};
 
+pub(super) use super::durable_run::{Input, NAME, workflow_id};
 use super::execution::{End, Execution};
 use super::options::Options;
 use super::program;
@@ -18,24 +18,6 @@ use super::user_code::UserCode;
 use crate::engine::clock::now_ms;
 use crate::journal::Journal;
 use crate::store::runs;
-
-/// The name of the durable workflow.
-pub(super) const NAME: &str = "workflow.run";
-
-/// The input of the durable workflow.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Input {
-    /// The run.
-    pub(super) run: String,
-}
-
-/// The id of the durable workflow of a run. Each generation of a run has a different one.
-pub(super) fn workflow_id(
-    run: &str,
-    generation: i64,
-) -> Result<WorkflowId, stockade_durable::Error> {
-    Ok(WorkflowId::new(format!("run:{run}:{generation}"))?)
-}
 
 pub(super) fn register(builder: Builder, state: &Arc<EngineState>) -> Builder {
     let state = Arc::clone(state);

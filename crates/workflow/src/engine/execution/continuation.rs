@@ -6,7 +6,7 @@ use stockade_durable::{Failure, StartOptions};
 use super::outcome::End;
 use super::state::Execution;
 use crate::engine::clock::now_ms;
-use crate::engine::run;
+use crate::engine::durable_run::{Input, NAME, workflow_id};
 use crate::engine::task_error::TaskError;
 use crate::journal::CONTINUATION;
 use crate::store::runs::NewRun;
@@ -70,14 +70,14 @@ impl Execution {
                 "continuedFrom": self.run.id,
             });
             let options = StartOptions {
-                id: Some(run::workflow_id(&id, 1)?),
+                id: Some(workflow_id(&id, 1)?),
                 owner: Some(origin.owner.clone()),
                 statements: vec![runs::insert(row, now), events::insert(&id, 0, now, &started)],
                 ..StartOptions::default()
             };
             self.state.secrets.copy(&self.run.id, &id);
-            let input = run::Input { run: id.clone() };
-            self.context.engine().start(run::NAME, &input, options).await?;
+            let input = Input { run: id.clone() };
+            self.context.engine().start(NAME, &input, options).await?;
         }
         self.ledger.event(json!({ "type": "RunContinuedAsNew", "newRunId": id }));
         Ok(End::Finished(json!({ "continuedAs": id })))

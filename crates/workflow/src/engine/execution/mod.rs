@@ -55,6 +55,7 @@ mod cache_lookup;
 mod child_count;
 mod child_workflow;
 mod continuation;
+mod kept_files;
 mod ledger;
 mod main_loop;
 mod outcome;

@@ -6,19 +6,8 @@ use std::sync::Arc;
 
 use super::state::Execution;
 use crate::engine::project_files;
-use crate::graph::{Graph, Work};
+use crate::graph::Work;
 use crate::schedule::Key;
-
-/// What a run has kept so far.
-#[derive(Default)]
-pub(super) struct KeptFiles {
-    /// Whether the files at the start of the execution, and thus at its end, are wanted.
-    is_wanted: bool,
-    /// Whether those of the start were kept.
-    has_start: bool,
-    /// The rendering that was last searched for steps that work on files.
-    searched: Option<Arc<Graph>>,
-}
 
 /// Whether a work may change files of the project, or depends on them.
 const fn works_on_files(work: &Work) -> bool {

@@ -9,9 +9,9 @@ use stockade_durable::{Context, Failure};
 
 use super::agent_sandboxes::AgentSandboxes;
 use super::child_count::WaitingChildren;
+use super::kept_files::KeptFiles;
 use super::ledger::Ledger;
 use super::plan::RunPlan;
-use super::project_files::KeptFiles;
 use super::run_sandboxes::RunSandboxes;
 use super::start_queue::StartQueue;
 use super::task_table::TaskTable;
