@@ -68,13 +68,15 @@ impl Current {
 
     /// Begins another file. The oldest one is deleted by the last renaming over it.
     fn rotate(&mut self) -> io::Result<()> {
+        let rename = |from: PathBuf, to: PathBuf| match std::fs::rename(from, to) {
+            // There are not as many yet, or somebody has removed one.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
         for number in (1..KEPT).rev() {
-            match std::fs::rename(self.numbered(number), self.numbered(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            rename(self.numbered(number), self.numbered(number + 1))?;
         }
-        std::fs::rename(&self.path, self.numbered(1))?;
+        rename(self.path.clone(), self.numbered(1))?;
         self.file = open(&self.path)?;
         self.length = 0;
         Ok(())
@@ -138,6 +140,11 @@ mod tests {
         next.make_writer().write_all(&[b'x'; 40]).unwrap();
         assert_eq!(read("log.1").unwrap(), "line 18\nline 19\nline 20\n");
         assert_eq!(read("log").unwrap().len(), 40);
+        // A file that somebody has removed does not end the log.
+        std::fs::remove_file(&path).unwrap();
+        line(&next, 21);
+        line(&next, 22);
+        assert_eq!(read("log").unwrap(), "line 21\nline 22\n");
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
