@@ -23,6 +23,7 @@ pub mod ignore;
 pub mod ignored_tree;
 pub mod image;
 pub mod index;
+pub mod kept;
 pub mod layer;
 pub mod manifest;
 pub mod new_commits;

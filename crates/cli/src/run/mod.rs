@@ -4,6 +4,7 @@
 mod ending;
 mod environment;
 mod hidden;
+mod kept;
 mod launch;
 mod limits;
 mod missing_program;
@@ -111,6 +112,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     }
     let arguments = arguments.as_ref();
     *recording = Some(Recording::start(&data, "run", false, audit_details(&project, arguments))?);
+    let kept = kept::Kept::open(arguments, &project, &data)?;
     let identity = identity()?;
     registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
@@ -146,6 +148,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         image: image.as_ref().map(|image| &image.image),
         tty: arguments.tty,
         copied: arguments.view == View::Copy,
+        kept: kept.as_ref(),
         secrets: &bound,
         authorities: authorities.as_deref(),
     };
@@ -159,7 +162,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         &data,
         &project,
         &spec.access,
-        ended.view,
+        (ended.view, ended.ownership, kept.as_ref()),
         (&ended.ending, &ended.baseline),
     )?;
     let mut notes = chosen.notes;
