@@ -5,7 +5,6 @@
 //! never gets them, and no bundle contains them. Only what the project's own rules ignore is kept, and
 //! nothing in which git tracks a file.
 
-use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
 
 use rustix::io::Errno;
@@ -15,7 +14,7 @@ use crate::ignore::Ignore;
 use crate::index::{self, Index};
 use crate::layer::{self, Marks, Owners, renamed};
 use crate::path::RelativePath;
-use crate::project::Project;
+use crate::project::{Project, ReadRules};
 use crate::view::{Ownership, PlacedDirectories, View};
 
 /// The directory with what is kept, and the one in which it is written first.
@@ -56,22 +55,19 @@ pub enum Error {
 }
 
 /// What a project ignores.
-struct Ignored<R> {
-    rules: Ignore<R>,
+struct Ignored<'a> {
+    rules: Ignore<ReadRules<'a>>,
     tracked: Index,
 }
 
-impl<R: FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible>> Ignored<R> {
+impl Ignored<'_> {
     /// Whether a directory is ignored with all that it contains.
     fn has(&mut self, directory: &RelativePath) -> bool {
         self.rules.ignores(directory, true) == Ok(true) && !self.tracked.tracks(directory)
     }
 }
 
-fn ignored(
-    project: &Project,
-) -> Result<Ignored<impl FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible>>, index::Error>
-{
+fn ignored(project: &Project) -> Result<Ignored<'_>, index::Error> {
     Ok(Ignored { rules: project.ignore_rules(), tracked: project.tracked()? })
 }
 
@@ -233,6 +229,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use stockade_core::BundleLimits;
+
     use super::*;
     use crate::data::DataDir;
     use crate::manifest::ViewKind;
@@ -283,7 +281,7 @@ mod tests {
         let layer = upper(&scratch, &second);
         assert_eq!(fs::read(layer.join("app/node_modules/x/file")).unwrap(), b"text");
         assert!(!layer.join("build").exists() && !layer.join("gone").exists());
-        let changes = crate::scan::scan(&second, &project, &Default::default()).unwrap();
+        let changes = crate::scan::scan(&second, &project, &BundleLimits::SANDBOX).unwrap();
         assert_eq!(changes.entries, []);
     }
 }

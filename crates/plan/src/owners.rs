@@ -21,6 +21,9 @@ pub const HARD_LINKS_OF_A_RUN: HardLinkLimits = HardLinkLimits { names: 2_000, b
 /// The same where many sandboxes wait.
 pub const HARD_LINKS_OF_A_KEEPER: HardLinkLimits = HardLinkLimits { names: 100, bytes: 1 << 20 };
 
+/// The id of what belongs to nobody in a namespace (`overflowuid` in `proc(5)`).
+const NO_OWNER: u32 = 65_534;
+
 /// Which owners of files a jail can represent.
 #[derive(Debug)]
 enum Ids {
@@ -33,6 +36,8 @@ enum Ids {
 impl Ids {
     fn of(identity: &Identity) -> Self {
         match identity {
+            // There, a file of another user has the id for files without an owner.
+            Identity::Range(range) if range.is_unshifted() => Self::Below(NO_OWNER),
             Identity::Range(range) => Self::Below(range.count),
             Identity::Own { user, group } => {
                 let groups = rustix::process::getgroups().unwrap_or_default();

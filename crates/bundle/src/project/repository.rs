@@ -12,6 +12,10 @@ use crate::path::RelativePath;
 /// A longer configuration is ignored.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
+/// Returns the content of an ignore file of a project.
+pub(crate) type ReadRules<'a> =
+    Box<dyn FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible> + 'a>;
+
 /// One repository. It holds no file descriptor, because there may be many.
 #[derive(Debug)]
 pub(crate) struct Repository {
@@ -37,9 +41,7 @@ impl Project {
     }
 
     /// The project's own ignore rules, without those of repositories in it.
-    pub(crate) fn ignore_rules(
-        &self,
-    ) -> Ignore<impl FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible>> {
+    pub(crate) fn ignore_rules(&self) -> Ignore<ReadRules<'_>> {
         let repository = Repository { root: None, git: self.git.clone() };
         let exclude = RelativePath::literal("info/exclude");
         let exclude = repository.common_file(self, &exclude, ignore::MAX_FILE_BYTES);
@@ -47,7 +49,7 @@ impl Project {
             true => ignore::Case::Ignored,
             false => ignore::Case::Distinct,
         };
-        let read = |file: &RelativePath| {
+        let read: ReadRules<'_> = Box::new(|file| {
             // Like git, it reads no file that is a link or is unreadable.
             let content = self.dir.open_file(file).ok().and_then(|file| {
                 let mut content = Vec::new();
@@ -55,7 +57,7 @@ impl Project {
                 Some(content)
             });
             Ok(content)
-        };
+        });
         Ignore::new(&exclude.unwrap_or_default(), case, read)
     }
 

@@ -15,7 +15,7 @@ use stockade_core::access::Rules;
 use stockade_core::{Code, Ending, Problem};
 use stockade_review::{self as review, counts};
 
-use super::kept::Kept;
+use super::kept::IgnoredStore;
 use crate::args::Run;
 use crate::problem::{apply_problem, caused, store_problem};
 use crate::request::no_limit;
@@ -42,7 +42,7 @@ pub(super) fn conclude(
     data: &DataDir,
     project: &Project,
     access: &Rules,
-    (mut view, ownership, kept): (View, Option<Ownership>, Option<&Kept>),
+    (mut view, ownership, kept): (View, Option<Ownership>, Option<&IgnoredStore>),
     (ending, baseline): (&Ending, &Baseline),
 ) -> Result<(Conclusion, Vec<String>), Problem> {
     let mut notes = Vec::new();

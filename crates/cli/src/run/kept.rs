@@ -12,11 +12,12 @@ use stockade_bundle::project::Project;
 use stockade_bundle::view::{Ownership, View, coarse_now};
 use stockade_core::cache::IGNORED;
 use stockade_core::sandbox::CacheMount;
-use stockade_core::{Code, OwnerId, Problem, Time, VolumeName};
+use stockade_core::{Code, Problem, Time, VolumeName};
 use stockade_volume::{Volumes, of_cache};
 
 use super::volume_problem;
 use crate::args::{Run, View as ViewKind};
+use crate::many_ids;
 use crate::problem::caused;
 use crate::table::size;
 
@@ -27,13 +28,13 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The place of what is kept.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct IgnoredStore {
     directory: Dir,
     /// The cache is in use as long as this is open.
     _lock: OwnedFd,
 }
 
-impl Kept {
+impl IgnoredStore {
     /// Opens it, if the run keeps something.
     ///
     /// # Errors
@@ -58,7 +59,7 @@ impl Kept {
                 .remedied_by(format!("omit `{other}`")));
         }
         let invalid = |error: &dyn std::error::Error| caused(Code::InvalidInput, error);
-        let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
+        let owner = many_ids::owner();
         let mount = CacheMount {
             owner: owner.clone(),
             name: VolumeName::new(IGNORED).map_err(|error| invalid(&error))?,

@@ -29,7 +29,7 @@ use stockade_plan::{
     owners::{self, Survey},
 };
 
-use super::kept::Kept;
+use super::kept::IgnoredStore;
 use super::network::placeholders;
 use super::{environment, limits};
 use crate::args::Run;
@@ -108,7 +108,7 @@ pub(super) struct LaunchSpec<'a> {
     /// Whether the project is copied instead of shown through an overlay.
     pub(super) copied: bool,
     /// What earlier runs have kept, if this one uses it.
-    pub(super) kept: Option<&'a Kept>,
+    pub(super) kept: Option<&'a IgnoredStore>,
     /// The secrets that the egress proxy inserts into requests.
     pub(super) secrets: &'a [Binding],
     /// The certificates (PEM) that programs must trust, if they differ from the system's.
