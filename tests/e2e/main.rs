@@ -46,6 +46,7 @@ mod hints;
 mod host;
 mod images;
 mod inside_sandbox;
+mod kept_files;
 mod killed_creations;
 mod limits;
 mod mcp;

@@ -33,7 +33,8 @@ pub struct Actor {
 impl Actor {
     /// The user of this process.
     pub fn this_user(door: Door) -> Self {
-        let uid = rustix::process::geteuid().as_raw();
+        let uid = stockade_core::caller::outside_user()
+            .unwrap_or_else(|| rustix::process::geteuid().as_raw());
         Self {
             owner: Some(OwnerId::from_uid(uid)),
             uid: Some(uid),

@@ -104,7 +104,21 @@ impl Error {
 /// # Errors
 /// All of [`Error`]. A partial copy stays, and the caller must remove it with the directory.
 pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
-    Ok(run_copy(from, to, limit_bytes, owners, (None, false))?.size_bytes)
+    Ok(run_copy(from, to, (limit_bytes, owners), Marks::of(from), (None, false))?.size_bytes)
+}
+
+/// The same for a directory of a layer with these marks.
+///
+/// # Errors
+/// As [`copy`].
+pub(crate) fn copy_part(
+    from: &Dir,
+    to: &Dir,
+    limit_bytes: u64,
+    owners: Owners,
+    marks: Marks,
+) -> Result<u64, Error> {
+    Ok(run_copy(from, to, (limit_bytes, owners), marks, (None, false))?.size_bytes)
 }
 
 /// The same, without a limit. Returns the paths that the layer removes from the lower layer: those of
@@ -113,7 +127,7 @@ pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u6
 /// # Errors
 /// As [`copy`].
 pub fn copy_listed(from: &Dir, to: &Dir, owners: Owners) -> Result<Vec<RelativePath>, Error> {
-    Ok(run_copy(from, to, u64::MAX, owners, (None, true))?.removed)
+    Ok(run_copy(from, to, (u64::MAX, owners), Marks::of(from), (None, true))?.removed)
 }
 
 /// The original that a copy of a directory is compared with.
@@ -141,14 +155,15 @@ pub fn copy_changed(
     owners: Owners,
     original: Original<'_>,
 ) -> Result<Vec<RelativePath>, Error> {
-    Ok(run_copy(from, to, u64::MAX, owners, (Some(original), false))?.removed)
+    let allowed = (u64::MAX, owners);
+    Ok(run_copy(from, to, allowed, Marks::of(from), (Some(original), false))?.removed)
 }
 
 fn run_copy<'a>(
     from: &Dir,
     to: &'a Dir,
-    limit_bytes: u64,
-    owners: Owners,
+    (limit_bytes, owners): (u64, Owners),
+    marks: Marks,
     (original, lists_marks): (Option<Original<'a>>, bool),
 ) -> Result<Copier<'a>, Error> {
     let mut copying = Copier {
@@ -163,7 +178,7 @@ fn run_copy<'a>(
         size_bytes: 0,
         entries: 0,
         mount: 0,
-        marks: Marks::of(from),
+        marks,
         path: Vec::new(),
         privileged: rustix::process::geteuid().is_root(),
     };

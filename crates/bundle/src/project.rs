@@ -22,7 +22,7 @@ use crate::manifest::{Entry, ExecutedBy, Node};
 use crate::path::RelativePath;
 
 pub use git::Git;
-pub(crate) use repository::Repository;
+pub(crate) use repository::{ReadRules, Repository};
 
 /// A longer configuration of a repository is not read.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;

@@ -65,7 +65,7 @@ pub enum Error {
 /// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is
 /// not an error but a refused entry.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
-    scan_excluding(view, project, &[], &mut History::default(), limits)
+    scan_excluding(view, project, view.excluded(), &mut History::default(), limits)
 }
 
 /// The same, but paths in `excluded` and below are ignored, and what the host applied from an

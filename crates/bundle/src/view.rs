@@ -6,6 +6,8 @@
 
 mod collected;
 mod copy;
+mod hard_links;
+mod placed;
 mod pool;
 mod record;
 mod repository;
@@ -16,6 +18,8 @@ use rustix::io::Errno;
 
 pub use collected::{LayerChanges, LayerCollector};
 pub use copy::{copy_whole, later_stamp};
+pub use hard_links::{HardLinkLimits, HardLinks};
+pub(crate) use placed::PlacedDirectories;
 pub use record::{Record, Summary, ViewPurpose};
 pub use repository::DIRECTORY as REPOSITORY;
 
@@ -49,6 +53,8 @@ pub struct View {
     /// The layer of the git directory, where that lies outside of the project.
     repository: Option<Dir>,
     record: Record,
+    /// Paths that no bundle of it contains.
+    excluded: Vec<RelativePath>,
 }
 
 #[derive(Debug)]
@@ -136,7 +142,17 @@ impl View {
         let view = Self::fill(project, kind, ownership, about.into(), started, &dir);
         match view {
             Ok((layers, repository, record)) => {
-                Ok(Self { name, pool_name: spare, views, dir, layers, repository, record })
+                let excluded = Vec::new();
+                Ok(Self {
+                    name,
+                    pool_name: spare,
+                    views,
+                    dir,
+                    layers,
+                    repository,
+                    record,
+                    excluded,
+                })
             }
             Err(error) => {
                 // If this fails, an unlocked view without a description remains, which `sweep`
@@ -191,6 +207,41 @@ impl View {
         Ok((layers, repository, record))
     }
 
+    /// Puts files of the project that have several names into the upper layer, so that a command that
+    /// writes to one sees it in the others; before the view is used. A copy has them already.
+    ///
+    /// # Errors
+    /// [`Error::Copy`], [`Error::Unmapped`].
+    pub fn place_hard_links(
+        &mut self,
+        links: &HardLinks,
+        project: &Project,
+        ownership: Option<Ownership>,
+        limits: HardLinkLimits,
+    ) -> Result<(), Error> {
+        let Layers::Overlay { upper, .. } = &self.layers else { return Ok(()) };
+        match links.place(&project.root, upper, ownership, limits)? {
+            true => self.record_placed(),
+            false => Ok(()),
+        }
+    }
+
+    /// Leaves paths, and what is below, out of the bundles of this view.
+    pub fn exclude(&mut self, paths: Vec<RelativePath>) {
+        self.excluded = paths;
+    }
+
+    /// The paths that were left out.
+    pub(crate) fn excluded(&self) -> &[RelativePath] {
+        &self.excluded
+    }
+
+    /// Records that all that the layer has now is as it was placed there before the start.
+    pub(crate) fn record_placed(&mut self) -> Result<(), Error> {
+        self.record.copied = Some(copy::later_stamp(&self.dir)?);
+        self.record.write(&self.dir)
+    }
+
     /// Stores the exit code of the command, for a later bundle.
     ///
     /// # Errors
@@ -224,7 +275,8 @@ impl View {
             ViewKind::Copy => Layers::Copy { copy: open("copy")? },
         };
         let repository = repository::find(&dir, record.kind);
-        Ok(Self { name, pool_name: None, views, dir, layers, repository, record })
+        let excluded = Vec::new();
+        Ok(Self { name, pool_name: None, views, dir, layers, repository, record, excluded })
     }
 
     /// All views, oldest first, including those in use.

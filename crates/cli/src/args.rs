@@ -405,6 +405,10 @@ pub struct Run {
     /// hard links stay together
     #[arg(long, value_enum, value_name = "KIND", default_value_t, hide_default_value = true)]
     pub view: View,
+    /// Keep the directories that git ignores, such as node_modules, for the next run with this flag in
+    /// this project. They are in no bundle, and never get into the project
+    #[arg(long)]
+    pub keep_ignored: bool,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
     #[command(flatten)]

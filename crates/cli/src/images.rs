@@ -7,6 +7,7 @@ use stockade_bundle::data::DataDir;
 use stockade_core::sandbox::Root;
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_image::{Image, Reference, Start};
+use stockade_jail::subordinate::Missing;
 use stockade_plan::image_root;
 
 use crate::problem::caused;
@@ -23,33 +24,54 @@ pub(crate) struct RunImage {
     pub(crate) notes: Vec<String>,
 }
 
-/// Completes a request whose root is an image of the store with what the image says. `one_id` says
-/// that the sandbox has the id of the caller alone.
+/// Completes a request whose root is an image of the store with what the image says. `one_id` is there
+/// if the sandbox has the id of the caller alone, with what is missing for more.
 ///
 /// # Errors
 /// [`Code::ImageNotFound`], and what is wrong with the image.
 pub(crate) fn complete(
     spec: SandboxSpec,
     data: &DataDir,
-    one_id: bool,
+    one_id: Option<&Option<Missing>>,
 ) -> Result<(SandboxSpec, Option<RunImage>), Problem> {
     let Root::Image(name) = &spec.root else { return Ok((spec, None)) };
     let image = image_root::find(name, data).map_err(|error| problem(&error))?;
     let mut notes: Vec<_> = unpinned_note(name).into_iter().collect();
     let (spec, start) =
-        image_root::complete(spec, &image, one_id).map_err(|error| problem(&error))?;
-    if one_id
+        image_root::complete(spec, &image, one_id.is_some()).map_err(|error| problem(&error))?;
+    let own = rustix::process::geteuid().as_raw();
+    if let (Some(Some(missing)), Some(user)) = (one_id, spec.user)
+        && user.user != own
+    {
+        return Err(more_ids(missing, &format!("--user {}", user.user)));
+    }
+    if let Some(missing) = one_id
         && let Some(named) = &start.user
         && spec.user.is_none()
-        && named.user != rustix::process::geteuid().as_raw()
+        && named.user != own
     {
         let named = named.name.clone().unwrap_or_else(|| named.user.to_string());
-        notes.push(format!(
+        let mut note = format!(
             "the image names the user {named}, but a sandbox of yours has your own id alone: all \
              files of the image belong to it; root can give a sandbox more"
-        ));
+        );
+        if let Some(missing) = missing {
+            note.push_str(&format!(", and so can you with subordinate ids: {missing}"));
+            note.extend(missing.remedy().map(|remedy| format!("; fix: {remedy}")));
+        }
+        notes.push(note);
     }
     Ok((spec, Some(RunImage { image, start, notes })))
+}
+
+/// The problem of a request that needs more than the caller's own id.
+fn more_ids(missing: &Missing, what: &str) -> Problem {
+    let problem = Problem::new(Code::Unsupported, format!("{what} needs more ids than your own"))
+        .because(missing.to_string());
+    match missing.remedy() {
+        Some(remedy) => problem.remedied_by(remedy),
+        None => problem,
+    }
 }
 
 /// How a process of an image is started.

@@ -24,6 +24,7 @@ mod egress;
 mod error_form;
 mod images;
 pub mod json;
+mod many_ids;
 mod network_stub;
 pub mod output;
 mod policy_file;

@@ -14,6 +14,10 @@ pub const LABEL: &str = "stockade.cache";
 /// The label of a cache's volume with the project whose cache it is.
 pub const PROJECT_LABEL: &str = "stockade.project";
 
+/// The name of the cache with the ignored directories that runs of a project leave for each other. It is
+/// not mounted.
+pub const IGNORED: &str = "ignored";
+
 /// A tool with a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tool {
@@ -257,6 +261,7 @@ mod tests {
 
     #[test]
     fn each_tool_is_listed_once_and_finds_what_is_mounted() {
+        assert_eq!(tool(IGNORED), None);
         for (number, one) in TOOLS.iter().enumerate() {
             assert!(VolumeName::new(one.name).is_ok());
             assert!(TOOLS[number + 1..].iter().all(|other| other.name != one.name));

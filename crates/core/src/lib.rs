@@ -8,6 +8,7 @@ pub mod access;
 pub mod address;
 pub mod bytes;
 pub mod cache;
+pub mod caller;
 mod door;
 pub mod ending;
 mod error;

@@ -17,13 +17,17 @@ use stockade_plan::PROGRAMS;
 use stockade_runtime_docker::{LIBRARIES, Portable};
 use stockade_service::ImageSource;
 use stockade_workflow::engine::ImagePrograms;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{ChildStderr, Command};
 use tokio::sync::Semaphore;
 
 /// How many images are downloaded at the same time; further ones wait.
 const DOWNLOADS: usize = 4;
 /// How long one download may take. The deadlines for a silent registry are much shorter.
 const DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How much of what a download writes is logged.
+const MAX_LOG_BYTES: u64 = 1 << 20;
 
 /// The images of the registries, for the store of a data directory.
 #[derive(Debug)]
@@ -107,9 +111,17 @@ async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
         .env_remove("STOCKADE_SERVER")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let output = command.output().await.map_err(|error| failed(&error))?;
+    let mut child = command.spawn().map_err(|error| failed(&error))?;
+    let log = child.stderr.take().map(log_lines);
+    let output = child.wait_with_output();
+    let (output, ()) = tokio::join!(output, async {
+        if let Some(log) = log {
+            log.await;
+        }
+    });
+    let output = output.map_err(|error| failed(&error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -119,6 +131,16 @@ async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
     }
     let answer: Result<Answer, _> = serde_json::from_slice(&output.stdout);
     Err(answer.map_or_else(|_| failed(&output.status), |answer| answer.error))
+}
+
+/// Puts what a download says about its progress into the server's log.
+async fn log_lines(lines: ChildStderr) {
+    // What one line may take; the command writes short ones.
+    let mut lines = BufReader::new(lines.take(MAX_LOG_BYTES)).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let line = line.strip_prefix("stockade: ").unwrap_or(&line);
+        tracing::info!(target: "stockade::images", "{line}");
+    }
 }
 
 fn failed(why: &dyn std::fmt::Display) -> Problem {

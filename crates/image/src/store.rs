@@ -4,6 +4,7 @@
 //! images/
 //!   blobs/<hex>          manifests, indices, configurations and layers as they were fetched
 //!   layers/<hex>/        an unpacked layer, by the digest of its content and all below it
+//!   owned-layers/<hex>/  the same with subordinate ids as owners, made where an image is used with them
 //!   references.json      which name leads to which manifest, by platform
 //!   lock                 held shared while something is added, exclusively while it is removed
 //!   references.lock      held while `references.json` is changed
@@ -29,6 +30,7 @@ use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::data::{self, DataDir};
+use stockade_core::caller::outside_user;
 
 use crate::digest::Digest;
 use crate::document::{
@@ -46,6 +48,8 @@ pub use removal::{InUse, Removed, Usage};
 const BLOBS: &str = "blobs";
 /// The directory of the unpacked layers.
 const LAYERS: &str = "layers";
+/// The same for those that an ordinary user has unpacked with the owners that they name, as subordinate ids.
+const OWNED_LAYERS: &str = "owned-layers";
 
 /// The start of the names of what is not complete.
 const UNFINISHED: &str = ".unfinished-";
@@ -151,6 +155,8 @@ pub struct Store {
     root: Dir,
     blobs: Dir,
     layers: Dir,
+    /// The name of their directory.
+    layers_name: &'static str,
     limits: Limits,
 }
 
@@ -194,9 +200,13 @@ impl Store {
         let root = data.images()?;
         // The root user of a sandbox must pass through it to the layers; the data directory
         // denies access to all others.
-        let (blobs, layers) = (subdirectory(&root, BLOBS)?, subdirectory(&root, LAYERS)?);
+        let layers_name = match outside_user() {
+            Some(_) => OWNED_LAYERS,
+            None => LAYERS,
+        };
+        let (blobs, layers) = (subdirectory(&root, BLOBS)?, subdirectory(&root, layers_name)?);
         let path = data.path().join("images");
-        Ok(Self { path, root, blobs, layers, limits })
+        Ok(Self { path, root, blobs, layers, layers_name, limits })
     }
 
     /// The limits on one image.
@@ -292,7 +302,15 @@ impl Store {
     /// A part is missing or damaged.
     pub fn load(&self, manifest: &Digest, reference: Option<Reference>) -> Result<Image, Error> {
         let (parsed, configuration) = self.documents(manifest)?;
-        let layers = self.layer_directories(&configuration)?;
+        let layers = match self.layer_directories(&configuration) {
+            // The image was taken into the store without owners.
+            Err(Error::MissingLayer(_)) if self.layers_name == OWNED_LAYERS => {
+                let _lock = lock::shared(&self.root)?;
+                self.unpack(&parsed, &configuration)?;
+                self.layer_directories(&configuration)?
+            }
+            layers => layers?,
+        };
         Ok(Image { reference, digest: manifest.clone(), manifest: parsed, configuration, layers })
     }
 }

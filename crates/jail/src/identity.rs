@@ -1,7 +1,8 @@
 //! Which host ids the ids inside are mapped to. Never host 0.
 //!
 //! For root, a jail gets a range of ids that belongs to no user; for an ordinary user, the user's
-//! own id and no other.
+//! own id and no other, or the subordinate ids of a namespace that the caller has entered
+//! ([`crate::subordinate`]), with the same numbers.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -71,6 +72,9 @@ impl Identity {
         let group = rustix::process::getegid().as_raw();
         let map = std::fs::read_to_string("/proc/self/uid_map")
             .map_err(|e| Error::ReadMap("/proc/self/uid_map", e))?;
+        if crate::subordinate::is_inside() {
+            return Ok(Self::Range(Range::of_own_namespace()));
+        }
         if user != 0 {
             return own_identity(&map, user, group);
         }
@@ -95,6 +99,11 @@ impl Identity {
             Self::Own { user, group } => {
                 (format!("{user} {user} 1\n"), format!("{group} {group} 1\n"))
             }
+            // A line is about ids that one line of the outer namespace maps.
+            Self::Range(range) if range.is_unshifted() => {
+                let lines = format!("0 0 1\n1 1 {}\n", range.count - 1);
+                (lines.clone(), lines)
+            }
             Self::Range(Range { start, count, .. }) => {
                 let line = format!("0 {start} {count}\n");
                 (line.clone(), line)
@@ -108,6 +117,17 @@ impl Range {
     /// runs.
     pub(crate) const fn init(&self) -> u32 {
         self.count - 1
+    }
+
+    /// All ids of the namespace of subordinate ids that this process has entered.
+    const fn of_own_namespace() -> Self {
+        Self { start: 0, count: COUNT, _lock: None }
+    }
+
+    /// Whether ids inside have the same numbers in the namespace of this process, so that no owner of a
+    /// file has to be mapped.
+    pub const fn is_unshifted(&self) -> bool {
+        self.start == 0
     }
 
     /// A second file descriptor of the lock that makes the range exclusive to this jail; `None`
@@ -278,6 +298,9 @@ mod tests {
         assert_eq!(own.maps(), ("1000 1000 1\n".to_owned(), "1001 1001 1\n".to_owned()));
         let range = Identity::Range(Range { start: FIRST, count: COUNT, _lock: None });
         assert_eq!(range.maps().0, "0 1879048192 65536\n");
+        // These are ids of a namespace in which 0 is an ordinary user.
+        let own = Identity::Range(Range::of_own_namespace());
+        assert_eq!(own.maps().0, "0 0 1\n1 1 65535\n");
         assert!(u64::from(FIRST) + u64::from(SLOTS) * u64::from(COUNT) <= 1 << 31);
     }
 

@@ -469,6 +469,10 @@ fn map_ids_and_send_trees(
         fs::write(format!("/proc/{pid}/{file}"), text)
             .map_err(|source| Error::MapIds { file, source })?;
     }
+    if range.is_unshifted() {
+        // The process clones the trees itself, as one with the caller's own ids does.
+        return go(&[]);
+    }
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))
         .map_err(|source| Error::MapIds { file: "ns/user", source })?;
     let mut users_only: Option<OwnedFd> = None;

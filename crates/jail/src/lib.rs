@@ -48,6 +48,7 @@ mod relay;
 pub mod rlimits;
 pub mod seccomp;
 mod spec;
+pub mod subordinate;
 mod supervise;
 mod sys;
 pub mod system;

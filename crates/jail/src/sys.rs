@@ -29,6 +29,13 @@ pub(crate) fn hide_outer_groups() -> io::Result<()> {
     }
 }
 
+/// `unshare(CLONE_NEWUSER)`: the process has all capabilities in a new user namespace, in which no id is
+/// mapped yet.
+pub(crate) fn enter_user_namespace() -> io::Result<()> {
+    // SAFETY: takes flags; the call neither shares nor unmaps memory.
+    check(i64::from(unsafe { libc::unshare(libc::CLONE_NEWUSER) }))
+}
+
 /// `unshare(CLONE_THREAD)`: does nothing where the calling process has a single thread, and fails
 /// otherwise.
 pub(crate) fn leave_thread_group() -> io::Result<()> {

@@ -83,6 +83,9 @@ pub enum Error {
     /// A cache is neither that of a tool nor has it a path.
     #[error("there is no cache {0}, and it has no path inside")]
     UnknownCache(VolumeName),
+    /// A cache that is only for what `run --keep-ignored` keeps.
+    #[error("the cache {0} is for what `run --keep-ignored` keeps, and cannot be mounted")]
+    OwnCache(VolumeName),
     /// A volume cannot be used.
     #[error(transparent)]
     Volume(#[from] stockade_volume::Error),

@@ -1,4 +1,5 @@
-//! Whether an overlay can take changes to every file of a project. The kernel copies a file to the
+//! Whether an overlay can take changes to every file of a project, and which files have several names,
+//! which an overlay would separate. The kernel copies a file to the
 //! upper layer only if the jail has an id for its owner and its group, else the change fails with
 //! EOVERFLOW (`ovl_copy_up_one`). An ordinary user's jail has one user and one group.
 
@@ -7,12 +8,21 @@ use std::path::{Path, PathBuf};
 
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Stat};
+use stockade_bundle::view::{HardLinkLimits, HardLinks};
 use stockade_jail::Identity;
 
 /// How many entries a one-shot run looks at, from the top down.
 pub const ENTRIES_OF_A_RUN: usize = 20_000;
 /// The same where many sandboxes wait.
 pub const ENTRIES_OF_A_KEEPER: usize = 500;
+
+/// How many files with several names a one-shot run puts into its view.
+pub const HARD_LINKS_OF_A_RUN: HardLinkLimits = HardLinkLimits { names: 2_000, bytes: 64 << 20 };
+/// The same where many sandboxes wait.
+pub const HARD_LINKS_OF_A_KEEPER: HardLinkLimits = HardLinkLimits { names: 100, bytes: 1 << 20 };
+
+/// The id of what belongs to nobody in a namespace (`overflowuid` in `proc(5)`).
+const NO_OWNER: u32 = 65_534;
 
 /// Which owners of files a jail can represent.
 #[derive(Debug)]
@@ -26,6 +36,8 @@ enum Ids {
 impl Ids {
     fn of(identity: &Identity) -> Self {
         match identity {
+            // There, a file of another user has the id for files without an owner.
+            Identity::Range(range) if range.is_unshifted() => Self::Below(NO_OWNER),
             Identity::Range(range) => Self::Below(range.count),
             Identity::Own { user, group } => {
                 let groups = rustix::process::getgroups().unwrap_or_default();
@@ -49,17 +61,31 @@ impl Ids {
     }
 }
 
-/// A file of the project that an overlay cannot change although the caller may, among the first
-/// `most` entries. What cannot be read is left out: nothing inside can change it.
-pub fn unrepresentable(identity: &Identity, project: &Path, most: usize) -> Option<PathBuf> {
+/// What is particular about the files of a project, where it is shown through an overlay.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// A file that an overlay cannot change although the caller may.
+    pub unrepresentable: Option<PathBuf>,
+    /// The files with several names. Those in git directories are left out, as git never writes to
+    /// one, and so are those on other mounts, which an overlay does not show.
+    pub hard_links: HardLinks,
+}
+
+/// Looks at the first `most` entries of a project, from the top down, until one is found that an overlay
+/// cannot change. What cannot be read is left out: nothing inside can change it.
+pub fn survey(identity: &Identity, project: &Path, most: usize) -> Survey {
     let ids = Ids::of(identity);
-    let top = Dir::open(project).ok()?;
-    if ids.lack(&top.stat_self().ok()?) {
-        return Some(project.to_owned());
+    let mut survey = Survey::default();
+    // What cannot be read is reported when it is opened.
+    let Ok(top) = Dir::open(project) else { return survey };
+    let Ok(own) = top.stat_self() else { return survey };
+    if ids.lack(&own) {
+        survey.unrepresentable = Some(project.to_owned());
+        return survey;
     }
-    let mut directories = VecDeque::from([None::<RelativePath>]);
+    let mut directories = VecDeque::from([(None::<RelativePath>, true)]);
     let mut seen = 0;
-    while let Some(directory) = directories.pop_front() {
+    while let Some((directory, above_is_shown)) = directories.pop_front() {
         let opened = match &directory {
             None => top.reopen(),
             Some(path) => top.open_dir(path),
@@ -68,7 +94,7 @@ pub fn unrepresentable(identity: &Identity, project: &Path, most: usize) -> Opti
         for (name, kind) in dir.entries_up_to(most as u64).ok().flatten().unwrap_or_default() {
             seen += 1;
             if seen > most {
-                return None;
+                return survey;
             }
             let Ok(single) = RelativePath::new(name.clone()) else { continue };
             let path = match &directory {
@@ -80,14 +106,18 @@ pub fn unrepresentable(identity: &Identity, project: &Path, most: usize) -> Opti
             };
             let Ok(Some(stat)) = dir.stat(&single) else { continue };
             if ids.lack(&stat) {
-                return Some(project.join(path.as_os_str()));
+                survey.unrepresentable = Some(project.join(path.as_os_str()));
+                return survey;
             }
+            let is_shown = above_is_shown && stat.mount == own.mount && name != b".git";
             if kind == FileKind::Directory {
-                directories.push_back(Some(path));
+                directories.push_back((Some(path), is_shown));
+            } else if is_shown {
+                survey.hard_links.add(&path, &stat);
             }
         }
     }
-    None
+    survey
 }
 
 /// Why an overlay is not used, for a message.
@@ -134,14 +164,29 @@ mod tests {
     }
 
     #[test]
+    fn files_with_several_names_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (user, group) =
+            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let own = Identity::Own { user, group };
+        std::fs::create_dir_all(dir.path().join("a/.git")).unwrap();
+        std::fs::write(dir.path().join("one"), "x").unwrap();
+        std::fs::hard_link(dir.path().join("one"), dir.path().join("a/.git/two")).unwrap();
+        assert!(survey(&own, dir.path(), 100).hard_links.is_empty());
+        std::fs::hard_link(dir.path().join("one"), dir.path().join("a/three")).unwrap();
+        assert!(!survey(&own, dir.path(), 100).hard_links.is_empty());
+        assert!(survey(&own, dir.path(), 2).hard_links.is_empty());
+    }
+
+    #[test]
     fn deep_entries_are_found_up_to_a_number() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
         let (user, group) =
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let own = Identity::Own { user, group };
-        assert_eq!(unrepresentable(&own, dir.path(), 100), None);
+        assert_eq!(survey(&own, dir.path(), 100).unrepresentable, None);
         let other = Identity::Own { user, group: group + 1 };
-        assert_eq!(unrepresentable(&other, dir.path(), 100).unwrap(), dir.path());
+        assert_eq!(survey(&other, dir.path(), 100).unrepresentable.unwrap(), dir.path());
     }
 }

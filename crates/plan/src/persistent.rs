@@ -10,6 +10,7 @@ use std::time::Duration;
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::layer::Marks;
 use stockade_bundle::project::Project;
+use stockade_bundle::view::Ownership;
 use stockade_core::network::TRUSTED_INSIDE;
 use stockade_core::sandbox::User;
 use stockade_jail::cgroup::Group;
@@ -20,6 +21,7 @@ use stockade_jail::{
 
 use crate::error::Error;
 use crate::layers::{self, Origin};
+use crate::owners;
 use crate::programs::{Found, Programs};
 use crate::request::{HOSTNAME, Parts, Request};
 use crate::skeleton::GIT_CONFIGURATION;
@@ -115,8 +117,12 @@ impl Request {
         if let Some((inside, host)) = self.workspace.take() {
             let workspace_dir = directory.join("workspace");
             let layers = layers::make(&workspace_dir, &host.real, &identity, origin)?;
-            if origin == Origin::New && identity.range().is_some() {
-                Marks::of_new(&upper(&layers)?);
+            if origin == Origin::New {
+                let upper = upper(&layers)?;
+                if identity.range().is_some() {
+                    Marks::of_new(&upper);
+                }
+                place_hard_links(&host.real, &upper, &identity)?;
             }
             mounts.push((inside, Mount::Tree(view(&host.real, Vec::new(), &layers, origin)?)));
         }
@@ -219,6 +225,19 @@ fn view(
         synced: true,
         records_renames,
     }))
+}
+
+/// Puts files of a workspace that have several names into its upper layer.
+fn place_hard_links(workspace: &Path, upper: &Dir, identity: &Identity) -> Result<(), Error> {
+    let survey = owners::survey(identity, workspace, owners::ENTRIES_OF_A_KEEPER);
+    let ownership =
+        identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
+    let placed =
+        survey.hard_links.place(workspace, upper, ownership, owners::HARD_LINKS_OF_A_KEEPER);
+    placed.map(drop).map_err(|error| Error::HostPath {
+        path: workspace.to_owned(),
+        source: io::Error::other(error),
+    })
 }
 
 fn upper(layers: &Path) -> Result<Dir, Error> {

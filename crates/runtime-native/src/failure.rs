@@ -161,6 +161,7 @@ impl From<stockade_plan::Error> for Failure {
             | Plan::MissingInWorkspace(_)
             | Plan::MountedTwice(_)
             | Plan::UnknownCache(_)
+            | Plan::OwnCache(_)
             | Plan::Variable(_)
             | Plan::Rules(_)
             | Plan::ZeroLimit(_)

@@ -4,4 +4,5 @@ mod persistent;
 mod popular;
 mod run;
 mod sample;
+mod subordinate;
 mod workflow;

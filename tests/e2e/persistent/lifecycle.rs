@@ -121,6 +121,40 @@ fn a_paused_sandbox_stands_still(world: &World) {
     sh(world, &id, "test -s /tmp/ticks").succeeds();
 }
 
+/// Each result is reported, and the exit code is that of the first failure.
+fn several_are_changed_in_one_command(world: &World) {
+    for id in ["box-a", "box-b", "box-c"] {
+        create(world, &["--id", id, "--workspace", "."]);
+    }
+    let all = ["box-a", "box-b", "box-c"];
+    let with = |words: &[&str], last: &[&str]| call(world, &[words, &all[..], last].concat());
+    let is = |wanted: &str| all.iter().all(|id| state(world, id) == wanted);
+    with(&["pause"], &[]).succeeds();
+    assert!(is("paused"));
+    with(&["resume"], &[]).succeeds();
+    assert!(is("running"));
+    let renewed = with(&["renew", "--json"], &["3h"]).json();
+    assert_eq!(renewed["sandboxes"].as_array().unwrap().len(), 3, "{renewed}");
+    sh(world, "box-b", "echo b > b").succeeds();
+    let collected = with(&["collect", "--json"], &[]).json();
+    let bundles: Vec<_> = collected["collected"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["bundle"].is_null())
+        .collect();
+    assert_eq!(bundles, [true, false, true], "{collected}");
+    for verb in ["pause", "resume", "renew", "collect"] {
+        let last: &[&str] = if verb == "renew" { &["4h"] } else { &[] };
+        let outcome = call(world, &[&[verb, "box-a", "nobody", "box-c"][..], last].concat());
+        refused(&outcome, 1, "NOT_FOUND");
+    }
+    assert_eq!(state(world, "box-c"), "running");
+    let flag = call(world, &["resume", "--retry", "box-a", "box-b"]);
+    refused(&flag, 2, "INVALID_INPUT");
+    with(&["kill", "--discard"], &[]).succeeds();
+}
+
 fn who_is_idle_is_paused_and_woken_by_use(world: &World) {
     let id = create(world, &["--idle", "1s"]);
     wait_until("an idle sandbox is paused", || state(world, &id) == "paused");
@@ -284,6 +318,7 @@ as_root_and_as_user![
     labels_narrow_the_list,
     files_outlive_a_stop_and_processes_do_not,
     a_paused_sandbox_stands_still,
+    several_are_changed_in_one_command,
     who_is_idle_is_paused_and_woken_by_use,
     time_to_live_ends_it_and_can_be_renewed,
     snapshots_are_beginnings_of_others,

@@ -16,6 +16,7 @@ const PROMISES: &[&str] = &[
     "process-count-as-user",
     "a-time-out-ends-the-group",
     "outer-groups-are-hidden",
+    "limits-are-seen",
     "held-out-of-memory",
     "held-limits-outlive-the-keeper",
     "held-processor-share",

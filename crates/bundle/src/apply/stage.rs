@@ -49,6 +49,7 @@ pub(super) fn stage(
         is_root: rustix::process::geteuid().is_root(),
         sync_each: changes.len() <= SYNC_EACH,
         directories: HashMap::new(),
+        shared: HashMap::new(),
         root: project.stat_self()?.into(),
         buffer: vec![0; 256 << 10],
     };
@@ -126,6 +127,8 @@ struct Staging<'s> {
     sync_each: bool,
     /// The staged directories, by their later path.
     directories: HashMap<RelativePath, Owner>,
+    /// The slots of files that replace one with several names, by that file and the new content and mode.
+    shared: HashMap<(u64, u64, ContentHash, u32), RelativePath>,
     root: Owner,
     buffer: Vec<u8>,
 }
@@ -153,6 +156,9 @@ impl Staging<'_> {
         node: &Node,
     ) -> Result<StagedNode, Error> {
         let path = &change.entry.path;
+        if let Some(node) = self.share(change, slot, node) {
+            return Ok(StagedNode { inode: self.stat(slot)?.inode, node });
+        }
         let parent = self.parent_owner(path)?;
         let owner = change.host.map_or(parent, Owner::from);
         let node = match node {
@@ -198,6 +204,29 @@ impl Staging<'_> {
             }
         };
         Ok(StagedNode { inode: self.stat(slot)?.inode, node })
+    }
+
+    /// Gives a file that is staged already another name, if it replaces the same file of the project
+    /// with the same content: two names of one file stay that.
+    fn share(
+        &mut self,
+        change: &VerifiedChange<'_>,
+        slot: &RelativePath,
+        node: &Node,
+    ) -> Option<Node> {
+        let Node::File { hash, size, mode } = node else { return None };
+        let host = change.host.filter(|host| host.kind == FileKind::File && host.links > 1)?;
+        let mode = mode & 0o777;
+        let key = (host.device, host.inode, *hash, mode);
+        let Some(first) = self.shared.get(&key) else {
+            self.shared.insert(key, slot.clone());
+            return None;
+        };
+        let flags = rustix::fs::AtFlags::empty();
+        let (from, to) = (first.as_os_str(), slot.as_os_str());
+        // Fails where a file cannot have several names, and is then a file of its own.
+        let linked = rustix::fs::linkat(self.stage, from, self.stage, to, flags);
+        linked.is_ok().then_some(Node::File { hash: *hash, size: *size, mode })
     }
 
     /// Hard-links the bundle's own file into a slot where possible. This avoids writing the

@@ -73,11 +73,18 @@ impl Marks {
         matches!(rustix::fs::fgetxattr(directory, name, &mut value[..]), Ok(1) if value == *b"y")
     }
 
+    /// The attribute of a file that was made from one in the lower layer.
+    pub(crate) const fn origin(self) -> &'static str {
+        match self {
+            Self::User => "user.overlay.origin",
+            Self::Trusted => "trusted.overlay.origin",
+        }
+    }
+
     /// Whether the overlay created a file of the layer from one in the lower layer.
     pub(crate) fn has_origin(self, file: impl AsFd) -> bool {
         let mut nothing: [u8; 0] = [];
-        let name = format!("{}origin", self.prefix());
-        rustix::fs::fgetxattr(file, name, &mut nothing[..]).is_ok()
+        rustix::fs::fgetxattr(file, self.origin(), &mut nothing[..]).is_ok()
     }
 
     /// What a directory of the layer shows of the lower one.

@@ -1,11 +1,20 @@
 //! The repositories in a project: its own, and those of submodules and clones within it.
 
+use std::convert::Infallible;
+use std::io::Read as _;
+
 use super::{Project, config, git};
 use crate::beneath::{Dir, FileKind, Timestamp};
+use crate::ignore::{self, Ignore};
+use crate::index::{self, Index};
 use crate::path::RelativePath;
 
 /// A longer configuration is ignored.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+/// Returns the content of an ignore file of a project.
+pub(crate) type ReadRules<'a> =
+    Box<dyn FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible> + 'a>;
 
 /// One repository. It holds no file descriptor, because there may be many.
 #[derive(Debug)]
@@ -29,6 +38,44 @@ impl Project {
         }
         let git = git::Git::of(&self.root.join(root.as_os_str()), &dir, Some(found.kind));
         Some(Repository { root: Some(root.clone()), git })
+    }
+
+    /// The project's own ignore rules, without those of repositories in it.
+    pub(crate) fn ignore_rules(&self) -> Ignore<ReadRules<'_>> {
+        let repository = Repository { root: None, git: self.git.clone() };
+        let exclude = RelativePath::literal("info/exclude");
+        let exclude = repository.common_file(self, &exclude, ignore::MAX_FILE_BYTES);
+        let case = match repository.ignores_case(self) {
+            true => ignore::Case::Ignored,
+            false => ignore::Case::Distinct,
+        };
+        let read: ReadRules<'_> = Box::new(|file| {
+            // Like git, it reads no file that is a link or is unreadable.
+            let content = self.dir.open_file(file).ok().and_then(|file| {
+                let mut content = Vec::new();
+                file.take(ignore::MAX_FILE_BYTES + 1).read_to_end(&mut content).ok()?;
+                Some(content)
+            });
+            Ok(content)
+        });
+        Ignore::new(&exclude.unwrap_or_default(), case, read)
+    }
+
+    /// The paths that git tracks in the project's own repository.
+    ///
+    /// # Errors
+    /// If the index is damaged. Without one, nothing is tracked.
+    pub(crate) fn tracked(&self) -> Result<Index, index::Error> {
+        let read = |name: &str| {
+            let name = RelativePath::new(name).ok()?;
+            self.git_file(&name, index::MAX_FILE_BYTES)
+        };
+        let Some(content) = read("index") else { return Ok(Index::default()) };
+        let mut index = Index::parse(&content)?;
+        if let Some(shared) = index.shared().map(str::to_owned) {
+            index.join(Index::parse(&read(&shared).unwrap_or_default())?);
+        }
+        Ok(index)
     }
 }
 

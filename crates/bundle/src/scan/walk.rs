@@ -43,7 +43,7 @@ pub(super) fn walk(
         layer,
         marks: Marks::of(layer),
         project: &project.dir,
-        copied: view.copy().and_then(|_| view.record().copied),
+        copied: view.record().copied,
         is_copy: view.copy().is_some(),
         removed: view.removed().iter().collect(),
         started: view.record().started,
@@ -77,6 +77,7 @@ struct Walk<'a> {
     is_copy: bool,
     /// The paths of the list of removed ones.
     removed: HashSet<&'a RelativePath>,
+    /// What the layer has with an earlier timestamp is as it was at the start.
     copied: Option<Timestamp>,
     started: Timestamp,
     excluded: &'a [RelativePath],
@@ -98,7 +99,7 @@ struct Level {
     over_directory: bool,
     /// Whether a directory above hides the one in the project, and so all that this one has there.
     is_replaced: bool,
-    /// In a copy: whether the timestamps of this directory and of all above prove that it is still
+    /// Whether the timestamps of this directory and of all above prove that it is still
     /// where it was copied to.
     is_unmoved: bool,
 }
@@ -110,7 +111,7 @@ struct NameEntry<'d> {
     layer: &'d Dir,
     /// Whether the directory of the layer, or one above, hides the one in the project.
     is_replaced: bool,
-    /// In a copy: whether the directory of the layer is still where it was copied to.
+    /// Whether the directory of the layer is still where it was copied to.
     location: Location,
     stat: Stat,
     /// The project's directory at the same path.
@@ -181,7 +182,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a directory of a copy is still where it was copied to. If it is not, its content is
+    /// Whether a directory is still where it was copied to. If it is not, its content is
     /// new where it is now, although its timestamps are older than the end of the copy.
     fn locate(&self, level: &Level, layer: &Dir, base: Option<&Dir>) -> Result<Location, Error> {
         let Some(copied) = self.copied.filter(|_| !level.is_unmoved) else {

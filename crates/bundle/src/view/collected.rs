@@ -97,6 +97,7 @@ impl LayerCollector {
             dir: with_operation("open", dir)?,
             layers: Layers::Collected { upper, removed },
             record,
+            excluded: Vec::new(),
         };
         self.is_finished = true;
         Ok(view)

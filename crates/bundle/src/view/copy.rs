@@ -1,12 +1,14 @@
 //! A plain copy of a project, for hosts where overlays are not available.
 //!
-//! It contains regular files, directories and links with their modes and times; content is
-//! shared with the original where the file system supports that. Sockets, pipes and devices are
+//! It contains regular files, directories and links with their modes and times; a file with several
+//! names is one there, too, and content is shared with the original where the file system supports that. Sockets, pipes and devices are
 //! left out, and so are files that this process may not read: the command could not read them
 //! either.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::{Error, Ownership, set_mode};
@@ -36,6 +38,7 @@ pub fn copy_whole(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<
 /// Copies what is below `from` to the empty directory `to`.
 pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<(), Error> {
     let mut directories = Vec::new();
+    let mut shared = HashMap::new();
     let mut pending: Vec<Option<RelativePath>> = vec![None];
     while let Some(path) = pending.pop() {
         let (source, target) = match &path {
@@ -57,12 +60,20 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
             let name =
                 RelativePath::new(name).map_err(|error| copy_error(child.quoted(), error))?;
             let step = Step { source: &source, target: &target, name: &name, ownership };
+            let shown = child.quoted();
+            if step.link(kind, to, &shared).map_err(|error| copy_error(shown.clone(), error))? {
+                continue;
+            }
             let copied = step.run(kind);
-            if let Some(stat) = copied.map_err(|error| copy_error(child.quoted(), error))?
-                && stat.kind == FileKind::Directory
-            {
-                directories.push((child.clone(), stat));
-                pending.push(Some(child));
+            match copied.map_err(|error| copy_error(shown, error))? {
+                Some(stat) if stat.kind == FileKind::Directory => {
+                    directories.push((child.clone(), stat));
+                    pending.push(Some(child));
+                }
+                Some(stat) if stat.kind == FileKind::File && stat.links > 1 => {
+                    shared.insert((stat.device, stat.inode), child);
+                }
+                _ => {}
             }
         }
     }
@@ -110,7 +121,7 @@ pub fn later_stamp(dir: &Dir) -> Result<Timestamp, Error> {
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-fn copy_error(path: String, source: impl Into<Cause>) -> Error {
+pub(super) fn copy_error(path: String, source: impl Into<Cause>) -> Error {
     Error::Copy { path, source: source.into() }
 }
 
@@ -122,6 +133,32 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// Gives a file that was copied under another name one name more. Returns whether it was.
+    fn link(
+        &self,
+        kind: FileKind,
+        top: &Dir,
+        shared: &HashMap<(u64, u64), RelativePath>,
+    ) -> Result<bool, Cause> {
+        if kind != FileKind::File || shared.is_empty() {
+            return Ok(false);
+        }
+        let Some(stat) = self.source.stat(self.name)? else { return Ok(false) };
+        let Some(first) = shared.get(&(stat.device, stat.inode)) else { return Ok(false) };
+        let old = RelativePath::new(first.file_name())?;
+        let directory = match first.parent() {
+            None => top.reopen()?,
+            Some(parent) => top.locate_dir(&parent)?,
+        };
+        let (old, new) = (old.as_os_str(), self.name.as_os_str());
+        match rustix::fs::linkat(&directory, old, self.target, new, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            // This is one name more than the file system allows.
+            Err(Errno::MLINK) => Ok(false),
+            Err(errno) => Err(std::io::Error::from(errno).into()),
+        }
+    }
+
     /// Copies one name. Returns its metadata, or `None` if it was left out.
     fn run(&self, kind: FileKind) -> Result<Option<Stat>, Cause> {
         let Some(stat) = self.source.stat(self.name)? else { return Ok(None) };

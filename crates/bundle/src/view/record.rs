@@ -30,8 +30,8 @@ pub struct Record {
     pub kind: ViewKind,
     /// When it was created: what the host changed later is a conflict.
     pub started: Timestamp,
-    /// For a copy: when it was complete. Anything with an earlier timestamp is unchanged since the
-    /// copy.
+    /// When a copy was complete, or what an overlay has from the start. Anything with an earlier
+    /// timestamp is unchanged since.
     #[serde(default)]
     pub copied: Option<Timestamp>,
     /// The command that runs in it.

@@ -404,8 +404,9 @@ impl SecretCommand {
 
 #[derive(Debug, Args)]
 pub struct Renew {
-    /// The sandbox's id, a unique prefix of it, or `latest`
-    pub id: String,
+    /// Ids of sandboxes, unique prefixes of them, or `latest`
+    #[arg(required = true)]
+    pub id: Vec<String>,
     /// The time to live from now on, such as 30m or 7d, or `none`
     #[arg(value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub ttl: OrNone<Duration>,
@@ -457,8 +458,9 @@ pub struct Snapshot {
 
 #[derive(Debug, Args)]
 pub struct Collect {
-    /// The sandbox's id, a unique prefix of it, or `latest`
-    pub id: String,
+    /// Ids of sandboxes, unique prefixes of them, or `latest`
+    #[arg(required = true)]
+    pub id: Vec<String>,
     /// Exclude this path and everything below it
     #[arg(long, value_name = "PATH")]
     pub exclude: Vec<OsString>,

@@ -78,8 +78,9 @@ pub struct Up {
 
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// A run's id, or `latest`; or a sandbox's id, or a unique prefix of it
-    pub id: String,
+    /// A run's id, or `latest`; or ids of sandboxes, or unique prefixes of them
+    #[arg(required = true)]
+    pub id: Vec<String>,
     /// Continue with the current workflow file, even if it has changed
     #[arg(long, alias = "force")]
     pub accept_workflow_change: bool,

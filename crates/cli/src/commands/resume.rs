@@ -5,6 +5,7 @@ use stockade_core::{Code, Problem, State};
 
 use super::sandbox;
 use super::workflow::{self, find_exact, follow, or_no_run_or_sandbox};
+use crate::args::sandbox::Sandboxes;
 use crate::args::workflow::Resume;
 use crate::commands::print::print_text;
 use crate::commands::sandbox::lifecycle;
@@ -16,9 +17,13 @@ const FIRST_WAIT_MS: u32 = 2_000;
 
 /// Resumes the run or sandbox with the id. A run with exactly that id takes precedence over a sandbox.
 pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
+    if arguments.id.len() > 1 {
+        return several(arguments);
+    }
+    let Some(name) = arguments.id.first().cloned() else { return Ok(0) };
+    let name = &name;
     let values = workflow::secret_values(&arguments.secret)?;
     remote::with(arguments.server_mode, async |remote| {
-        let name = &arguments.id;
         let run = match name.as_str() {
             LATEST => latest_run(&remote).await?,
             name => find_exact(&remote, name).await?,
@@ -30,7 +35,7 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
                     .remedied_by(format!("stockade secret set {name} {secret}"))
                     .into());
             }
-            let resumed = lifecycle::resume(&remote, name, arguments.json).await;
+            let resumed = lifecycle::resume_one(&remote, name, arguments.json).await;
             return resumed.map_err(|failure| or_no_run_or_sandbox(failure, name));
         };
         let id = run.id;
@@ -45,6 +50,34 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             return Ok(0);
         }
         Ok(follow::follow_to_end(&remote, &id, from, FIRST_WAIT_MS, arguments.json).await?.0)
+    })
+}
+
+/// Resumes sandboxes. The output of a run is followed to its end, so runs are resumed one at a time.
+fn several(arguments: Resume) -> Result<u8, Failure> {
+    let refused = |message: String, name: &str| {
+        Problem::new(Code::InvalidInput, message)
+            .because("a run prints what it does until it ends")
+            .remedied_by(format!("stockade resume {name}"))
+    };
+    let first = arguments.id.first().map_or("", String::as_str);
+    if arguments.accept_workflow_change || arguments.retry || !arguments.secret.is_empty() {
+        let message = "the flags of runs are for one run at a time".to_owned();
+        return Err(refused(message, first).into());
+    }
+    remote::with(arguments.server_mode, async |remote| {
+        for name in arguments.id.iter().filter(|name| *name != LATEST) {
+            if find_exact(&remote, name).await?.is_some() {
+                let message = format!("{name} is a run, and runs are resumed one at a time");
+                return Err(refused(message, name).into());
+            }
+        }
+        Ok(())
+    })?;
+    lifecycle::resume(Sandboxes {
+        id: arguments.id,
+        json: arguments.json,
+        server_mode: arguments.server_mode,
     })
 }
 

@@ -1,6 +1,8 @@
-//! The progress of a pull on standard error: bars on a terminal, else a line for what happens.
+//! The progress of a pull on standard error: bars on a terminal, else a line for what happens, and one
+//! from time to time. A server has these lines in its log.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use stockade_core::printable::escaped;
@@ -11,6 +13,8 @@ use crate::table::size;
 
 /// The style of the bar of a layer.
 const STYLE: &str = "{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {msg}";
+/// How often a line says how far a download is, where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// How many digits of a digest are shown.
 const DIGITS: usize = 12;
 
@@ -22,6 +26,28 @@ pub(crate) struct Progress {
     bars: MultiProgress,
     layers: BTreeMap<Digest, ProgressBar>,
     is_terminal: bool,
+    received: Received,
+}
+
+/// How much of an image has arrived, for lines.
+#[derive(Debug)]
+struct Received {
+    by_layer: BTreeMap<Digest, u64>,
+    all_bytes: u64,
+    last_line: Instant,
+}
+
+impl Received {
+    /// Records the bytes of a layer. Returns a text, if the last one was long ago.
+    fn record(&mut self, digest: &Digest, bytes: u64, now: Instant) -> Option<String> {
+        self.by_layer.insert(digest.clone(), bytes);
+        if now.saturating_duration_since(self.last_line) < LINE_INTERVAL {
+            return None;
+        }
+        self.last_line = now;
+        let received = self.by_layer.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+        Some(format!("{} of {}", size(received), size(self.all_bytes)))
+    }
 }
 
 impl Progress {
@@ -32,6 +58,11 @@ impl Progress {
             bars: MultiProgress::new(),
             layers: BTreeMap::new(),
             is_terminal: rustix::termios::isatty(std::io::stderr()),
+            received: Received {
+                by_layer: BTreeMap::new(),
+                all_bytes: 0,
+                last_line: Instant::now(),
+            },
         }
     }
 
@@ -51,6 +82,10 @@ impl Progress {
         match event {
             Event::Resolved { host, layers, .. } => self.start(host, layers),
             Event::Progress { digest, bytes } => {
+                let text = self.received.record(digest, *bytes, Instant::now());
+                if let Some(text) = text.filter(|_| !self.is_terminal) {
+                    self.line(&format!("pulling {}: {text}", self.name));
+                }
                 if let Some(bar) = self.layers.get(digest) {
                     bar.set_position(*bytes);
                     if bar.length() == Some(*bytes) {
@@ -77,6 +112,7 @@ impl Progress {
             layers.len(),
             size(bytes)
         ));
+        self.received.all_bytes = bytes;
         if self.quiet || !self.is_terminal {
             return;
         }
@@ -101,5 +137,28 @@ impl Progress {
     pub(crate) fn end(&mut self) {
         self.layers.clear();
         let _ = self.bars.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_from_time_to_time_how_much_has_arrived() {
+        let start = Instant::now();
+        let digest =
+            |letter: &str| -> Digest { format!("sha256:{}", letter.repeat(64)).parse().unwrap() };
+        let mut received =
+            Received { by_layer: BTreeMap::new(), all_bytes: 3 << 20, last_line: start };
+        let later = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(received.record(&digest("a"), 1 << 20, later(1)), None);
+        let text = received.record(&digest("b"), 1 << 19, later(11)).unwrap();
+        assert_eq!(text, "1.5 MiB of 3.0 MiB");
+        assert_eq!(received.record(&digest("b"), 1 << 20, later(12)), None);
+        assert_eq!(
+            received.record(&digest("b"), 2 << 20, later(22)).unwrap(),
+            "3.0 MiB of 3.0 MiB"
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use stockade_api::{CacheMount, VolumeMount};
-use stockade_core::cache::{TOOLS, tool};
+use stockade_core::cache::{IGNORED, TOOLS, tool};
 use stockade_core::sandbox::HostMount;
 use stockade_core::{Code, Problem, VolumeName};
 
@@ -194,6 +194,10 @@ pub(super) fn cache(text: &str, project: Option<&Path>) -> Result<CacheMount, Pr
         return Err(refused(format!("{name:?} cannot be the name of a cache")));
     };
     match &inside {
+        _ if name == IGNORED => {
+            return Err(refused("the name is for what `run --keep-ignored` keeps".to_owned())
+                .remedied_by("--keep-ignored"));
+        }
         None if tool(name).is_none() => {
             return Err(refused(format!("there is no tool {name:?}"))
                 .remedied_by(format!("--cache {name}:/path/inside")));
@@ -317,7 +321,9 @@ mod tests {
         assert_eq!(cache("npm", project).unwrap().inside, None);
         assert_eq!(cache("mine:/x", project).unwrap().inside, Some("/x".into()));
         assert_eq!(cache("npm:/x", None).unwrap().inside, Some("/x".into()));
-        for bad in ["mine", "", ":/x", "a/b:/x", "mine:x", "mine:/", "NPM", &"x".repeat(65)] {
+        for bad in
+            ["mine", "", ":/x", "a/b:/x", "mine:x", "mine:/", "NPM", "ignored:/x", &"x".repeat(65)]
+        {
             assert!(cache(bad, project).is_err(), "{bad}");
         }
         assert!(cache("nmp", project).unwrap_err().cause.unwrap().contains("npm"));

@@ -10,11 +10,12 @@ use stockade_bundle::baseline::Baseline;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::Bundle;
-use stockade_bundle::view::View;
+use stockade_bundle::view::{Ownership, View};
 use stockade_core::access::Rules;
 use stockade_core::{Code, Ending, Problem};
 use stockade_review::{self as review, counts};
 
+use super::kept::IgnoredStore;
 use crate::args::Run;
 use crate::problem::{apply_problem, caused, store_problem};
 
@@ -40,17 +41,20 @@ pub(crate) fn conclude(
     data: &DataDir,
     project: &Project,
     access: &Rules,
-    mut view: View,
+    (mut view, ownership, kept): (View, Option<Ownership>, Option<&IgnoredStore>),
     (ending, baseline): (&Ending, &Baseline),
 ) -> Result<(Conclusion, Vec<String>), Problem> {
     let mut notes = Vec::new();
+    let limits = super::bundle_limits(arguments);
+    if let Some(kept) = kept.filter(|_| !matches!(ending, Ending::NotRun { .. })) {
+        notes.push(kept.store(&mut view, project, ownership, limits.total_bytes));
+    }
     if arguments.discard {
         view.release().map_err(|e| caused(Code::Io, &e))?;
         return Ok((Conclusion::Nothing, notes));
     }
     let path = data.path().join("views").join(view.id());
     remove_denied_directories(access, project, &view);
-    let limits = super::bundle_limits(arguments);
     let exit_code = ending.process_exit_code();
     let look_up = &mut |object: &str| review::object(&project.root, object);
     let start = (baseline, look_up as review::LookUp<'_>);

@@ -14,7 +14,7 @@ use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::project::{Git, Project};
-use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
+use stockade_bundle::view::{self, HardLinks, Ownership, View, ViewPurpose};
 use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
 use stockade_core::sandbox::{SSH_AGENT, SSH_AGENT_VARIABLE};
@@ -27,9 +27,11 @@ use stockade_jail::{
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
 use stockade_plan::private_base::Base;
 use stockade_plan::{
-    self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users, owners,
+    self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users,
+    owners::{self, Survey},
 };
 
+use super::kept::IgnoredStore;
 use super::network::placeholders;
 use super::{environment, limits, ssh_agent};
 use crate::args::Run;
@@ -53,6 +55,8 @@ pub(super) struct RunningJail {
     pub(super) isolation: Isolation,
     /// The socket of its ssh agent.
     pub(super) ssh_agent: Option<UnixListener>,
+    /// The ids of the host that the files in the view have.
+    ownership: Option<Ownership>,
     /// The limits that are watched.
     watched: WatchedLimits,
 }
@@ -73,6 +77,7 @@ pub(super) struct Finished {
     pub(super) refused_calls: Vec<&'static str>,
     pub(super) teardown: Teardown,
     pub(super) view: View,
+    pub(super) ownership: Option<Ownership>,
     pub(super) isolation: Isolation,
     /// The hosts that were asked for without network access.
     pub(super) wanted: WantedHosts,
@@ -106,6 +111,8 @@ pub(super) struct LaunchSpec<'a> {
     pub(super) tty: bool,
     /// Whether the project is copied instead of shown through an overlay.
     pub(super) copied: bool,
+    /// What earlier runs have kept, if this one uses it.
+    pub(super) kept: Option<&'a IgnoredStore>,
     /// The secrets that the egress proxy inserts into requests.
     pub(super) secrets: &'a [Binding],
     /// The certificates (PEM) that programs must trust, if they differ from the system's.
@@ -129,12 +136,15 @@ pub(super) fn launch(
         _ => None,
     };
     let again = || function.map(Payload::Function);
-    let unrepresentable = || unrepresentable(&identity, wanted.project);
     let first = match wanted.copied {
         true => Err(AttemptError::NoOverlay(COPY_REQUESTED.to_owned())),
-        false => match unrepresentable() {
-            Some(path) => Err(AttemptError::NoOverlay(owners::reason(&path, &identity))),
-            None => attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)),
+        false => match survey(&identity, wanted.project) {
+            Survey { unrepresentable: Some(path), .. } => {
+                Err(AttemptError::NoOverlay(owners::reason(&path, &identity)))
+            }
+            Survey { hard_links, .. } => {
+                attempt(wanted, data, identity, started, (Some(hard_links), payload))
+            }
         },
     };
     match first {
@@ -148,8 +158,17 @@ pub(super) fn launch(
                 .remedied_by("omit --disk: the project is then copied")
                 .into());
             }
+            if wanted.kept.is_some() {
+                return Err(Problem::new(
+                    Code::WallUnavailable,
+                    "--keep-ignored needs an overlay, which this host cannot mount here",
+                )
+                .because(reason)
+                .remedied_by("omit --keep-ignored: the project is then copied")
+                .into());
+            }
             let identity = super::identity()?;
-            let mut launched = attempt(wanted, data, identity, started, (ViewKind::Copy, again()))
+            let mut launched = attempt(wanted, data, identity, started, (None, again()))
                 .map_err(AttemptError::into_launch_error)?;
             launched.isolation.limits.extend(reports);
             if wanted.copied {
@@ -169,15 +188,16 @@ pub(super) fn launch(
     }
 }
 
-/// A file of the project or of its git directory that an overlay cannot change.
-fn unrepresentable(identity: &Identity, project: &Project) -> Option<PathBuf> {
-    let outside = match &project.git {
-        Git::Worktree { common_dir, .. } => Some(common_dir),
-        Git::None | Git::Directory | Git::Unverified => None,
-    };
-    std::iter::once(&project.root)
-        .chain(outside)
-        .find_map(|path| owners::unrepresentable(identity, path, owners::ENTRIES_OF_A_RUN))
+/// What is particular about the files of a project and its git directory.
+fn survey(identity: &Identity, project: &Project) -> Survey {
+    let own = owners::survey(identity, &project.root, owners::ENTRIES_OF_A_RUN);
+    match &project.git {
+        Git::Worktree { common_dir, .. } if own.unrepresentable.is_none() => {
+            let outside = owners::survey(identity, common_dir, owners::ENTRIES_OF_A_RUN);
+            Survey { unrepresentable: outside.unrepresentable, ..own }
+        }
+        _ => own,
+    }
 }
 
 /// Why there is no jail.
@@ -231,8 +251,10 @@ fn attempt(
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
-    (kind, payload): (ViewKind, Option<Payload>),
+    // What an overlay has from the start; a copy has everything.
+    (overlay, payload): (Option<HardLinks>, Option<Payload>),
 ) -> Result<RunningJail, AttemptError> {
+    let kind = if overlay.is_some() { ViewKind::Overlay } else { ViewKind::Copy };
     let spec = wanted.spec;
     let refused = |error: plan::Error| AttemptError::from(limits::plan_problem(&error));
     let paths = || HostPaths::new(data.path());
@@ -252,8 +274,16 @@ fn attempt(
         wanted.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let image = wanted.image.map(|image| image.digest.to_string());
     let about = ViewPurpose { command: words, labels: spec.labels.clone(), image };
-    let view = View::create(data, wanted.project, kind, ownership, about, started)
+    let mut view = View::create(data, wanted.project, kind, ownership, about, started)
         .map_err(|e| view_problem(&e))?;
+    // A layer in memory is made by the jail.
+    if let Some(links) = overlay.filter(|_| spec.limits.disk_bytes.is_none())
+        && let Err(problem) = place(wanted, links, &mut view, ownership)
+    {
+        // Nothing has run in it.
+        let _ = view.remove();
+        return Err(problem.into());
+    }
     let path = data.path().join("views").join(view.id());
     let shown = match (kind, spec.limits.disk_bytes) {
         (ViewKind::Overlay, None) => plan::View::Overlay(path.clone()),
@@ -286,7 +316,7 @@ fn attempt(
                 has_access_rules: !spec.access.is_empty(),
             };
             let isolation = plan::isolation(standing, reports);
-            Ok(RunningJail { jail, view, isolation, ssh_agent: agent, watched })
+            Ok(RunningJail { jail, view, isolation, ownership, ssh_agent: agent, watched })
         }
         Err(failure) => {
             // Nothing has run in the view, so no changes are lost.
@@ -294,6 +324,21 @@ fn attempt(
             Err(failure)
         }
     }
+}
+
+/// Puts into the layer of a view what it has from the start.
+fn place(
+    wanted: &LaunchSpec<'_>,
+    mut links: HardLinks,
+    view: &mut View,
+    ownership: Option<Ownership>,
+) -> Result<(), Problem> {
+    let project = wanted.project;
+    if let Some(kept) = wanted.kept {
+        links.exclude(&kept.place(view, project, ownership)?);
+    }
+    view.place_hard_links(&links, project, ownership, owners::HARD_LINKS_OF_A_RUN)
+        .map_err(|error| view_problem(&error))
 }
 
 fn jail_spec(
@@ -403,7 +448,7 @@ pub(super) fn supervise(
     signals: Signals,
     data: &DataDir,
 ) -> Result<Finished, Problem> {
-    let RunningJail { mut jail, mut view, isolation, watched, .. } = launched;
+    let RunningJail { mut jail, mut view, isolation, ownership, watched, .. } = launched;
     let stub = NetworkStub::default();
     // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());
@@ -457,6 +502,7 @@ pub(super) fn supervise(
             refused_calls: outcome.refused_calls.names(),
             teardown: outcome.teardown,
             view,
+            ownership,
             baseline,
             isolation,
             wanted: stub.end(),

@@ -4,6 +4,7 @@
 mod ending;
 mod environment;
 mod hidden;
+mod kept;
 mod launch;
 mod limits;
 mod missing_program;
@@ -24,10 +25,11 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::access::Rules;
+use stockade_core::caller::outside_user;
 use stockade_core::ending::Step;
 use stockade_core::network::Policy;
 use stockade_core::sandbox::{HostMount, Root, Workspace};
-use stockade_core::{BundleLimits, Code, Ending, OwnerId, Problem, SandboxSpec};
+use stockade_core::{BundleLimits, Code, Ending, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
 
@@ -46,6 +48,7 @@ use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
 use crate::images;
+use crate::many_ids;
 use crate::policy_file;
 use crate::problem::caused;
 use crate::profile;
@@ -95,11 +98,18 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     }
     let arguments = arguments.as_ref();
     *recording = Some(Recording::start(&data, "run", false, audit_details(&project, arguments))?);
+    let missing_ids = many_ids::enter_for(&arguments.sandbox, &current)?;
+    let project = match outside_user() {
+        // Its owner has another id in the namespace.
+        Some(_) => Project::open(&project.root, home.as_deref()).map_err(project_problem)?,
+        None => project,
+    };
+    let kept = kept::IgnoredStore::open(arguments, &project, &data)?;
     let identity = identity()?;
     registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
     let requested = request(arguments, &project, &current, &data)?;
     let one_id = matches!(identity, Identity::Own { .. });
-    let (requested, image) = images::complete(requested, &data, one_id)?;
+    let (requested, image) = images::complete(requested, &data, one_id.then_some(&missing_ids))?;
     let start = image.as_ref().map(|image| &image.start);
     let signals = match start {
         Some(start) => signals.stopping_with(start.stop_signal),
@@ -130,6 +140,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         image: image.as_ref().map(|image| &image.image),
         tty: arguments.tty,
         copied: arguments.view == View::Copy,
+        kept: kept.as_ref(),
         secrets: &bound,
         authorities: authorities.as_deref(),
         has_ssh_agent: agent.is_some(),
@@ -152,7 +163,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
         &data,
         &project,
         &spec.access,
-        ended.view,
+        (ended.view, ended.ownership, kept.as_ref()),
         (&ended.ending, &ended.baseline),
     )?;
     let mut notes = chosen.notes;
@@ -280,7 +291,7 @@ pub(crate) fn request(
         // A secret is bound only to a host that a rule names, and none can be named beside `learn`.
         network.allow.extend(arguments.secrets.secret.iter().map(|secret| secret.host.clone()));
     }
-    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
+    let owner = many_ids::owner();
     refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(

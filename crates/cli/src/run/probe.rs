@@ -79,6 +79,7 @@ pub(crate) fn probe(
         base: None,
         tty: false,
         copied: false,
+        kept: None,
         secrets: &[],
         authorities: None,
         has_ssh_agent: false,

@@ -11,7 +11,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_bundle::claim::claim;
 
-use super::{Error, Image, LAYERS, Store, UNFINISHED, io_error, relative};
+use super::{Error, Image, Store, UNFINISHED, io_error, relative};
 use crate::digest::Digest;
 use crate::document::{Configuration, Descriptor, Document, InvalidDocument, Manifest};
 use crate::layer::{self, LayerRecord};
@@ -46,7 +46,7 @@ impl Store {
             .map(|layer| {
                 let missing = || Error::MissingLayer(layer.clone());
                 self.layers.stat(&relative(layer.hex())?)?.ok_or_else(missing)?;
-                Ok(self.path.join(LAYERS).join(layer.hex()).join(CONTENT))
+                Ok(self.path.join(self.layers_name).join(layer.hex()).join(CONTENT))
             })
             .collect()
     }

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Rename};
 
-use super::{Error, Record, Store, UNFINISHED, io_error, lock, references, relative};
+use super::{
+    Error, LAYERS, OWNED_LAYERS, Record, Store, UNFINISHED, io_error, lock, references, relative,
+};
 use crate::digest::Digest;
 use crate::layer::chain;
 use crate::reference::Reference;
@@ -148,16 +150,32 @@ impl Store {
             removed.blobs += 1;
             removed.bytes += size;
         }
-        for (name, kind) in self.layers.entries()? {
+        self.sweep_layers(&self.layers, &needed, &mut removed)?;
+        // With subordinate ids, those without them are the caller's own, too.
+        if self.layers_name == OWNED_LAYERS
+            && let Ok(others) = self.root.open_dir(&relative(LAYERS)?)
+        {
+            self.sweep_layers(&others, &needed, &mut removed)?;
+        }
+        Ok(removed)
+    }
+
+    fn sweep_layers(
+        &self,
+        layers: &Dir,
+        needed: &Needed,
+        removed: &mut Removed,
+    ) -> Result<(), Error> {
+        for (name, kind) in layers.entries()? {
             if needed.layers.contains(&*String::from_utf8_lossy(&name)) {
                 continue;
             }
             let path = entry_name(&name)?;
             if kind != FileKind::Directory {
-                self.layers.remove_file(&path)?;
+                layers.remove_file(&path)?;
                 continue;
             }
-            let layer = self.layers.open_dir(&path)?;
+            let layer = layers.open_dir(&path)?;
             if !try_lock_alone(&layer)? {
                 removed.kept_layers += 1;
                 continue;
@@ -166,13 +184,24 @@ impl Store {
             // Under its own name a layer is always complete.
             let gone =
                 relative(&format!("{UNFINISHED}removed-{}", String::from_utf8_lossy(&name)))?;
-            self.layers.remove_tree(&gone)?;
-            self.layers.rename(&path, &self.layers, &gone, Rename::NoReplace)?;
-            self.layers.remove_tree(&gone)?;
+            layers.remove_tree(&gone)?;
+            layers.rename(&path, layers, &gone, Rename::NoReplace)?;
+            layers.remove_tree(&gone)?;
             removed.layers += 1;
             removed.bytes += bytes;
         }
-        Ok(removed)
+        Ok(())
+    }
+
+    /// Whether a data directory has layers that only a process with the user's subordinate ids can remove.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn has_owned_layers(&self) -> Result<bool, Error> {
+        match self.root.open_dir(&relative(OWNED_LAYERS)?) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => Ok(false),
+            layers => Ok(!layers?.entries()?.is_empty()),
+        }
     }
 
     /// The recorded size of an unpacked layer; 0 for what is not complete.

@@ -28,6 +28,11 @@ pub(super) fn assume(
             map_own(&spec.identity)?;
             None
         }
+        Identity::Range(range) if range.is_unshifted() => {
+            wait_for_go(channel, 0)?;
+            sys::become_ids(0, 0, true).at(Wall::User, || "switch to the inside ids".to_owned())?;
+            None
+        }
         Identity::Range(_) => {
             let count = mounts::trees_to_send(&spec.root, &spec.mounts).count();
             let trees = wait_for_go(channel, count)?;

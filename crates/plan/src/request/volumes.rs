@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use stockade_bundle::data::DataDir;
 use stockade_bundle::view::coarse_now;
-use stockade_core::cache::{Shared, mount_points, places_at_home};
+use stockade_core::cache::{IGNORED, Shared, mount_points, places_at_home};
 use stockade_core::sandbox::{CacheMount, Root, User, VolumeMount};
 use stockade_core::{OwnerId, SandboxSpec, Time, VolumeName};
 use stockade_jail::{Access, HostTree, Mount, OptionalMount, Owners, Scratch, Source};
@@ -70,6 +70,9 @@ impl OpenVolumes {
     }
 
     fn cache(&mut self, cache: &CacheMount, own: User, data: &DataDir) -> Result<(), Error> {
+        if cache.name.as_str() == IGNORED {
+            return Err(Error::OwnCache(cache.name.clone()));
+        }
         let (name, labels) = of_cache(cache)?;
         let volumes = open_or_create(data, &cache.owner, &name, &labels)?;
         volumes.require_cache(&name, &labels)?;

@@ -234,7 +234,7 @@ impl Sandbox {
             return None;
         }
         let host = &spec.workspace.as_ref()?.host;
-        let path = owners::unrepresentable(identity, host, owners::ENTRIES_OF_A_KEEPER)?;
+        let path = owners::survey(identity, host, owners::ENTRIES_OF_A_KEEPER).unrepresentable?;
         Some(owners::reason(&path, identity))
     }
 

@@ -8,6 +8,7 @@ use super::used::in_use;
 use crate::args::image::ImagePrune;
 use crate::base;
 use crate::commands::print::{notify, print, print_text};
+use crate::many_ids;
 use crate::problem::Failure;
 use crate::registry;
 use crate::table::size;
@@ -17,7 +18,10 @@ const BASES: &str = "bases";
 
 /// Removes what is not used.
 pub(super) fn run(arguments: &ImagePrune) -> Result<u8, Failure> {
-    let (data, store) = open()?;
+    let (mut data, mut store) = open()?;
+    if many_ids::enter_to_remove(&store)? {
+        (data, store) = open()?;
+    }
     let used = in_use(&data, &store)?;
     let removed = store.prune(arguments.all, &used);
     let removed = removed.map_err(|error| registry::store_problem(&error))?;

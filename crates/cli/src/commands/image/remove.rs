@@ -8,13 +8,17 @@ use super::used::in_use;
 use super::{find, open};
 use crate::args::image::ImageRemove;
 use crate::commands::print::{notify, print_text};
+use crate::many_ids;
 use crate::problem::Failure;
 use crate::registry;
 use crate::table::size;
 
 /// Removes the images; those that can be removed are.
 pub(super) fn run(arguments: &ImageRemove) -> Result<u8, Failure> {
-    let (data, store) = open()?;
+    let (mut data, mut store) = open()?;
+    if many_ids::enter_to_remove(&store)? {
+        (data, store) = open()?;
+    }
     let used = in_use(&data, &store)?;
     let (mut removed, mut bytes, mut failed) = (Vec::new(), 0, Vec::new());
     for name in &arguments.names {

@@ -22,7 +22,7 @@ pub(crate) fn start(arguments: Sandboxes) -> Result<u8, Failure> {
     let json = arguments.json;
     let hints = Arc::new(Mutex::new(Vec::new()));
     let found = hints.clone();
-    let code = change(arguments, ("starting", State::Running), move |remote, ById { id }| {
+    let code = change(arguments, ("starting", Some(State::Running)), move |remote, ById { id }| {
         let found = found.clone();
         async move {
             let request = ById { id: id.clone() };
@@ -54,20 +54,27 @@ pub(crate) fn start(arguments: Sandboxes) -> Result<u8, Failure> {
 
 /// Stops sandboxes.
 pub(crate) fn stop(arguments: Sandboxes) -> Result<u8, Failure> {
-    change(arguments, ("stopping", State::Stopped), |remote, id| async move {
+    change(arguments, ("stopping", Some(State::Stopped)), |remote, id| async move {
         Ok(remote.sandboxes.stop(&remote.idempotent(), id).await?)
     })
 }
 
 /// Pauses sandboxes.
 pub(crate) fn pause(arguments: Sandboxes) -> Result<u8, Failure> {
-    change(arguments, ("pausing", State::Paused), |remote, id| async move {
+    change(arguments, ("pausing", Some(State::Paused)), |remote, id| async move {
         Ok(remote.sandboxes.pause(&remote.idempotent(), id).await?)
     })
 }
 
+/// Resumes sandboxes.
+pub(crate) fn resume(arguments: Sandboxes) -> Result<u8, Failure> {
+    change(arguments, ("resuming", Some(State::Running)), |remote, id| async move {
+        Ok(remote.sandboxes.resume(&remote.idempotent(), id).await?)
+    })
+}
+
 /// Resumes a sandbox.
-pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
+pub(crate) async fn resume_one(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
     let id = find(remote, name).await?;
     let sandbox = remote.sandboxes.resume(&remote.idempotent(), ById { id }).await?;
     print_state(&sandbox, json)?;
@@ -78,7 +85,7 @@ pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8
 /// is left as it is.
 fn change<Fut>(
     arguments: Sandboxes,
-    (word, end): (&'static str, State),
+    (word, end): (&'static str, Option<State>),
     act: impl Fn(Arc<Remote>, ById) -> Fut + Clone + Send + Sync + 'static,
 ) -> Result<u8, Failure>
 where
@@ -93,10 +100,12 @@ where
             let act = act.clone();
             async move {
                 match act(remote.clone(), ById { id: id.clone() }).await {
-                    Err(failure) if failure.problem().code == Code::InvalidState => {
+                    Err(failure)
+                        if end.is_some() && failure.problem().code == Code::InvalidState =>
+                    {
                         let request = GetSandbox { id, metrics: false };
                         let found = remote.sandboxes.get_status(remote.caller(), request).await;
-                        let reached = found.ok().filter(|sandbox| sandbox.state == end);
+                        let reached = found.ok().filter(|sandbox| Some(sandbox.state) == end);
                         reached.ok_or(failure)
                     }
                     changed => changed,
@@ -124,7 +133,7 @@ where
 }
 
 /// Each result with the name of what it is about.
-fn named<T>(
+pub(super) fn named<T>(
     names: &[String],
     results: Vec<Result<T, Failure>>,
 ) -> Vec<Result<T, (String, Failure)>> {
@@ -133,7 +142,7 @@ fn named<T>(
 }
 
 /// What succeeded, and the failures.
-fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
+pub(super) fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
     for result in results {
         match result {
@@ -158,16 +167,15 @@ fn print_state(sandbox: &Sandbox, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Extends the TTL of a sandbox.
+/// Extends the TTL of sandboxes.
 pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
-    let sandbox = remote::with(arguments.server_mode, async |remote| {
-        let id = find(&remote, &arguments.id).await?;
-        let ttl_seconds = arguments.ttl.0.map(|length| length.as_secs_f64());
-        let request = stockade_api::Renew { id, ttl_seconds, shorten: arguments.shorten };
+    let Renew { id, ttl, shorten, json, server_mode } = arguments;
+    let ttl_seconds = ttl.0.map(|length| length.as_secs_f64());
+    let sandboxes = Sandboxes { id, json, server_mode };
+    change(sandboxes, ("renewing", None), move |remote, ById { id }| async move {
+        let request = stockade_api::Renew { id, ttl_seconds, shorten };
         Ok(remote.sandboxes.renew(&remote.idempotent(), request).await?)
-    })?;
-    print_state(&sandbox, arguments.json)?;
-    Ok(0)
+    })
 }
 
 /// Terminates sandboxes and ends commands, even if some of them fail to end.

@@ -86,6 +86,7 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
         has(arguments.apply, "--apply"),
         has(arguments.json, "--json"),
         has(arguments.view == View::Copy, "--view"),
+        has(arguments.keep_ignored, "--keep-ignored"),
         has(arguments.max_bundle.is_some(), "--max-bundle"),
         has(arguments.max_paths.is_some(), "--max-paths"),
         has(arguments.ssh_agent.is_some(), "--ssh-agent"),

@@ -147,8 +147,14 @@ fn run_recorded(
     let Sent { project, data, view, baseline } = sent;
     let outcome = Ending::Exited(code);
     let access = Rules::default();
-    let concluded =
-        run::conclude(arguments, &data, &project, &access, view, (&outcome, &baseline))?;
+    let concluded = run::conclude(
+        arguments,
+        &data,
+        &project,
+        &access,
+        (view, None, None),
+        (&outcome, &baseline),
+    )?;
     let (conclusion, more) = concluded;
     notes.extend(more);
     report(&ended, (&conclusion, &notes), profile.map(|profile| profile.to_json()), url)?;
@@ -254,6 +260,7 @@ impl Sent {
 fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
     let refused = [
         (arguments.ssh_agent.is_some(), "--ssh-agent"),
+        (arguments.keep_ignored, "--keep-ignored"),
         (arguments.learn_file.is_some(), "--learn-file"),
         (arguments.entrypoint.is_some(), "--entrypoint"),
         (!arguments.sandbox.tools.is_empty(), "--tools"),
