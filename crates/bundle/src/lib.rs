@@ -23,7 +23,7 @@ pub mod ignore;
 pub mod ignored_tree;
 pub mod image;
 pub mod index;
-pub mod kept;
+pub mod kept_directories;
 pub mod kept_trees;
 pub mod layer;
 pub mod manifest;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::data::DataDir;
-use stockade_bundle::kept::{self, Error};
+use stockade_bundle::kept_directories::{self as kept, Error};
 use stockade_bundle::project::Project;
 use stockade_bundle::view::{Ownership, View, coarse_now};
 use stockade_core::cache::IGNORED;
@@ -28,7 +28,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The place of what is kept.
 #[derive(Debug)]
-pub(super) struct IgnoredStore {
+pub(crate) struct IgnoredStore {
     directory: Dir,
     /// The cache is in use as long as this is open.
     _lock: OwnedFd,
