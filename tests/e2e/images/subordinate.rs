@@ -34,11 +34,12 @@ fn stockade(world: &World, ranges: &str, arguments: &[&str]) -> Output {
     let file = world.path("ranges");
     fs::write(&file, ranges).unwrap();
     let uid = world.identity.uid().to_string();
-    let script = "mount --bind \"$1\" /etc/subuid && mount --bind \"$1\" /etc/subgid && user=$2 && \
-        shift 2 && exec setpriv --reuid $user --regid $user --clear-groups \"$@\"";
-    for name in ["/etc/subuid", "/etc/subgid"] {
-        assert!(std::path::Path::new(name).exists(), "{name} is missing");
-    }
+    // A host without such files gets a copy of its /etc with them, in this namespace only.
+    let script = "set -e; if [ ! -e /etc/subuid ] || [ ! -e /etc/subgid ]; then \
+            [ -e \"$1.etc\" ] || cp -a /etc \"$1.etc\"; \
+            touch \"$1.etc/subuid\" \"$1.etc/subgid\"; mount --bind \"$1.etc\" /etc; \
+        fi; mount --bind \"$1\" /etc/subuid; mount --bind \"$1\" /etc/subgid; user=$2; \
+        shift 2; exec setpriv --reuid $user --regid $user --clear-groups \"$@\"";
     Command::new("unshare")
         .args(["--mount", "sh", "-c", script, "sh"])
         .arg(&file)

@@ -33,9 +33,9 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
 fn fork(arguments: &Up, from: &str) -> Result<u8, Failure> {
     let Some((name, step)) = from.split_once(':') else {
         let message = format!("{from:?} names no step");
-        let problem = Problem::new(Code::InvalidInput, message).remedied_by(
-            "stockade up --from RUN:STEP, where `stockade inspect RUN` lists the steps",
-        );
+        let problem = Problem::new(Code::InvalidInput, message)
+            .because("`--from` needs a run and one of its steps, as RUN:STEP")
+            .remedied_by("stockade inspect RUN");
         return Err(problem.into());
     };
     let (task, iteration) = match step.rsplit_once('#') {
