@@ -10,7 +10,7 @@ use crate::sync::now_ms;
 use crate::{Error, Migration, Result};
 
 /// How long a process waits for the exclusive use of a schema: an earlier one may still be ending.
-const LOCK_PATIENCE: Duration = Duration::from_secs(15);
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects for writes. An exclusive connection has the schema to itself until it ends.
 pub(super) async fn connect(address: &Address, exclusive: bool) -> Result<Connection> {
