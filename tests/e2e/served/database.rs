@@ -70,6 +70,7 @@ fn a_directory_has_one_database(world: &World) {
     let left = world.data().with_file_name("with-a-file");
     std::fs::create_dir(&left).unwrap();
     std::fs::write(left.join("stockade.db"), "").unwrap();
+    world.chown(&left);
     let refused = world
         .stockade(&["serve", "--listen", "127.0.0.1:0", "--data-dir", left.to_str().unwrap()])
         .env(VARIABLE, &other)
