@@ -176,7 +176,9 @@ mod tests {
         large.write_all(&[0xff; 4]).unwrap();
         assert_eq!(large.read(&mut [0; 1]).unwrap(), 0);
         assert_eq!(ask(&[19]), wire::FAILURE);
-        let many: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut many: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        // The last one is closed when the agent has seen them all.
+        assert_eq!(many.last_mut().unwrap().read(&mut [0; 1]).unwrap(), 0);
         assert_eq!(ask(&[18]), wire::FAILURE);
         drop(many);
         running.end();
