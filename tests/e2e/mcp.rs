@@ -111,7 +111,7 @@ fn the_client_of_pypi_is_served() {
         outcome.succeeds();
         let report = outcome.json();
         let tools = report["tools"].as_array().unwrap();
-        for tool in ["create", "playground_link", "run", "run_in_sandbox"] {
+        for tool in ["create", "exec", "playground_link", "run_in_sandbox"] {
             assert!(tools.contains(&json!(tool)), "{tool}: {report}");
         }
         let counter = &report["counter"]["payload"];

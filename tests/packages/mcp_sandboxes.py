@@ -23,7 +23,7 @@ async def main(mode, url, key):
             async def call(tool, **arguments):
                 return await client.call_tool(tool, {"sandbox": sandbox, **arguments})
 
-            ran = await call("run", command="echo hello")
+            ran = await call("exec", command="echo hello")
             report["stdout"] = ran.structured_content["stdout"]
             report["exit"] = ran.structured_content["exitCode"]
 
@@ -34,7 +34,7 @@ async def main(mode, url, key):
 
             command = "echo one; sleep 1; echo two; sleep 1"
             arguments = {"sandbox": sandbox, "command": command}
-            await client.call_tool("run", arguments, progress_callback=seen)
+            await client.call_tool("exec", arguments, progress_callback=seen)
             report["progress"] = progress
 
             await call("write", path="f", content="text")
@@ -42,9 +42,9 @@ async def main(mode, url, key):
             report["refused"] = bool((await call("read", path="../f")).is_error)
 
             with anyio.move_on_after(2) as scope:
-                await call("run", command="sleep 100000")
+                await call("exec", command="sleep 100000")
             report["cancelled"] = scope.cancelled_caught
-            report["after"] = (await call("run", command="true")).structured_content["exitCode"]
+            report["after"] = (await call("exec", command="true")).structured_content["exitCode"]
             await call("kill")
     print(json.dumps(report))
 

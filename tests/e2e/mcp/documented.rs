@@ -51,7 +51,7 @@ fn host_programs_start_what_the_page_says(world: &World) {
             let id = session.value("create", &json!({}))["sandbox"].clone();
             json!({"sandbox": id, "command": "echo one"})
         };
-        assert_eq!(session.value("run", &arguments)["stdout"], "one\n", "{words:?}");
+        assert_eq!(session.value("exec", &arguments)["stdout"], "one\n", "{words:?}");
         session.end();
     }
     let [settings] = blocks("toml")[..] else { panic!("another number of settings in TOML") };

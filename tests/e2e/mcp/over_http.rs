@@ -74,7 +74,7 @@ fn owners_are_separate(world: &World) {
     let created = call(*server, &own, "create", &json!({}));
     let id = created["structuredContent"]["sandbox"].as_str().unwrap().to_owned();
     let run = json!({"sandbox": id, "command": "echo hello > f; cat f"});
-    let ran = call(*server, &own, "run", &run);
+    let ran = call(*server, &own, "exec", &run);
     assert_eq!(ran["structuredContent"]["stdout"], "hello\n", "{ran}");
     let log = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/read",
         "params": {"uri": ran["structuredContent"]["log"]}});
@@ -93,7 +93,7 @@ fn owners_are_separate(world: &World) {
     let their_session = open(*server, &theirs);
     let other = [theirs.as_str(), their_session.as_str()];
     for (tool, arguments) in [
-        ("run", json!({"sandbox": id, "command": "true"})),
+        ("exec", json!({"sandbox": id, "command": "true"})),
         ("read", json!({"sandbox": id, "path": "f"})),
         ("write", json!({"sandbox": id, "path": "f", "content": ""})),
         ("patch", json!({"sandbox": id, "diff": "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hello\n+x\n"})),
@@ -260,7 +260,7 @@ fn sessions_do_not_see_each_other(world: &World) {
     let command =
         "echo of-the-first; while ! [ -e go ]; do sleep 0.1; done; echo done-by-the-first";
     let request = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
-        "name": "run", "arguments": {"sandbox": id, "command": command},
+        "name": "exec", "arguments": {"sandbox": id, "command": command},
         "_meta": {"progressToken": "same"}}});
     let head = |session: &str| format!("POST /mcp HTTP/1.1\r\n{auth}\r\n{session}");
     let (address, of_one, text) = (*server, head(&one), request.to_string());
@@ -276,7 +276,7 @@ fn sessions_do_not_see_each_other(world: &World) {
         "params": {"requestId": 7, "reason": "not mine"}});
     assert_eq!(post(*server, &[&auth, &two], &cancel).status, 202);
     let own = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
-        "name": "run", "arguments": {"sandbox": id, "command": "echo of-the-second"},
+        "name": "exec", "arguments": {"sandbox": id, "command": "echo of-the-second"},
         "_meta": {"progressToken": "same"}}});
     let own = post(*server, &[&auth, &two], &own).text();
     assert!(own.contains("of-the-second") && !own.contains("of-the-first"), "{own}");
@@ -308,7 +308,7 @@ fn a_stream_can_be_resumed(world: &World) {
     let id = created["structuredContent"]["sandbox"].clone();
     let command = "while ! [ -e go ]; do sleep 0.1; done; echo resumed";
     let message = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
-        "params": {"name": "run", "arguments": {"sandbox": id, "command": command}}});
+        "params": {"name": "exec", "arguments": {"sandbox": id, "command": command}}});
     let head = format!("POST /mcp HTTP/1.1\r\n{auth}\r\n{session}");
     let begin = read_until(*server, &head, &message.to_string(), "\nid:");
     let event = begin.split("\nid:").nth(1).unwrap().lines().next().unwrap().trim().to_owned();

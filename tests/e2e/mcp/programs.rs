@@ -79,11 +79,11 @@ fn the_inspector_calls_tools() {
         };
         let tools = inspect(&["--method", "tools/list"]);
         let tools: Vec<_> = tools["tools"].as_array().unwrap().iter().collect();
-        assert!(tools.iter().any(|tool| tool["name"] == "run"), "{tools:?}");
+        assert!(tools.iter().any(|tool| tool["name"] == "exec"), "{tools:?}");
         let created = inspect(&["--method", "tools/call", "--tool-name", "create"]);
         let id = created["structuredContent"]["sandbox"].as_str().unwrap().to_owned();
         let sandbox = format!("sandbox={id}");
-        let words = ["--method", "tools/call", "--tool-name", "run", "--tool-arg"];
+        let words = ["--method", "tools/call", "--tool-name", "exec", "--tool-arg"];
         let mut words = words.to_vec();
         words.extend([sandbox.as_str(), "command=echo hello"]);
         let ran = inspect(&words);

@@ -19,15 +19,15 @@ fn changes_stay_until_they_are_applied(world: &World) {
     assert_eq!(
         session.tools(),
         [
-            "apply", "collect", "diff", "list", "patch", "ports", "read", "reject", "run",
+            "apply", "collect", "diff", "exec", "list", "patch", "ports", "read", "reject",
             "search", "write"
         ]
     );
     let listed = world.stockade(&["ls", "--json"]).finish().json();
     assert_eq!(listed["sandboxes"], json!([]), "nothing is created before it is used: {listed}");
-    let named = session.failure("run", &json!({"sandbox": "x", "command": "true"}));
+    let named = session.failure("exec", &json!({"sandbox": "x", "command": "true"}));
     assert!(named.contains("unknown field `sandbox`"), "{named}");
-    let ran = session.value("run", &json!({"command": "pwd; echo two > f; echo new > g"}));
+    let ran = session.value("exec", &json!({"command": "pwd; echo two > f; echo new > g"}));
     assert_eq!(ran["stdout"], format!("{}\n", world.project.display()), "{ran}");
     assert_eq!(session.value("read", &json!({"path": "f"}))["content"], "two\n");
     assert_eq!(world.read("f"), "one\n");
@@ -81,7 +81,7 @@ fn the_user_decides(world: &World) {
 fn a_later_session_finds_the_sandbox(world: &World) {
     world.write("f", "one\n");
     let mut first = answering(world, NO, &[]);
-    first.value("run", &json!({"command": "echo two > f; echo state > /tmp/state"}));
+    first.value("exec", &json!({"command": "echo two > f; echo state > /tmp/state"}));
     // A second session at the same time has a sandbox of its own.
     let mut beside = answering(world, NO, &["--end"]);
     assert_eq!(beside.value("read", &json!({"path": "f"}))["content"], "one\n");
@@ -90,7 +90,7 @@ fn a_later_session_finds_the_sandbox(world: &World) {
     assert!(ended.stderr.contains("stockade diff"), "the changes are a bundle: {ended}");
     let mut second = answering(world, NO, &["--end"]);
     assert_eq!(second.value("read", &json!({"path": "f"}))["content"], "two\n");
-    assert_eq!(second.value("run", &json!({"command": "cat /tmp/state"}))["stdout"], "state\n");
+    assert_eq!(second.value("exec", &json!({"command": "cat /tmp/state"}))["stdout"], "state\n");
     second.end();
     let listed = world.stockade(&["ls", "--json"]).finish().json();
     assert_eq!(listed["sandboxes"], json!([]), "{listed}");

@@ -213,7 +213,7 @@ fn in_the_middle_of_a_session_of_mcp(world: &World) {
     let (_, rest) = text.split_once("\"sandbox\":\"").unwrap_or_else(|| panic!("{text}"));
     let id = rest.split('"').next().unwrap().to_owned();
     let script = "touch /tmp/begun; while [ ! -e /tmp/end ]; do sleep 0.1; done; touch /tmp/done";
-    let run = message("run", json!({ "sandbox": id, "command": script }));
+    let run = message("exec", json!({ "sandbox": id, "command": script }));
     let waiting = send(*server, "POST /mcp", &headers, &run);
     let exec = |server: &Server, script: &str| {
         let isolated = Isolated::new(server, &key, &id);

@@ -342,7 +342,7 @@ impl Operation for Search {
         Facts {
             name: "search",
             title: "Find files",
-            text: "Finds files of the sandbox by a pattern for their paths, at most 1000. To search in contents, run `grep` with `run`.",
+            text: "Finds files of the sandbox by a pattern for their paths, at most 1000. To search in contents, run `grep` with `exec`.",
             effects: Effects::READ_ONLY,
             on_sandbox: true,
             is_long: false,

@@ -156,12 +156,12 @@ async fn invalid_arguments_cause_no_operation() {
     let named = Fixture::new(Grants::default());
     let one = Fixture::of_workspace("/p", Grants::default());
     for (fixture, tool, arguments) in [
-        (&named, "run", json!({"sandbox": "a", "command": "x", "more": 1})),
-        (&named, "run", json!({"command": "x"})),
-        (&named, "run", json!({"sandbox": "../a", "command": "x"})),
+        (&named, "exec", json!({"sandbox": "a", "command": "x", "more": 1})),
+        (&named, "exec", json!({"command": "x"})),
+        (&named, "exec", json!({"sandbox": "../a", "command": "x"})),
         (&named, "create", json!({"workspace": "/p"})),
         (&named, "create", json!({"allowHosts": ["example.com"]})),
-        (&one, "run", json!({"sandbox": "a", "command": "x"})),
+        (&one, "exec", json!({"sandbox": "a", "command": "x"})),
         (&one, "apply", json!({"all": true})),
     ] {
         let result = fixture.call(tool, arguments.clone()).await;
