@@ -285,6 +285,17 @@ impl Engine {
         self.inner.store.collect(older_than).await
     }
 
+    /// Waits until this process no longer runs a workflow, which ends it within the
+    /// [grace](Builder) of a cancelled one.
+    pub async fn wait_until_stopped(&self, id: &WorkflowId) {
+        let mut changes = self.inner.count.subscribe();
+        while lock(&self.inner.running).contains_key(id) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// The number of workflows that run or wait in this process; workflows in queues are not
     /// counted.
     pub fn running(&self) -> u64 {

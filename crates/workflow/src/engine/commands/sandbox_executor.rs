@@ -33,6 +33,8 @@ const INPUT: &str = "/tmp/.stockade-input-";
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How often an operation is attempted whose process was killed before it started.
 const MAX_STARTS: u32 = 5;
+/// How long the end of a run waits for sandboxes that are being created.
+const CREATION_PATIENCE: Duration = Duration::from_secs(60);
 /// How much of the standard output of a command is retained, in bytes; a longer answer is refused.
 const ANSWER_BYTES: usize = 1 << 20;
 /// How much of its standard error is retained, in bytes.
@@ -47,12 +49,14 @@ pub(crate) struct SandboxExecutor {
     collections: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
     /// The workspaces of which all changes are in a bundle.
     collected: Mutex<BTreeSet<SandboxId>>,
+    /// A lock for each run, held while a sandbox of it is created.
+    creations: Mutex<HashMap<String, Arc<tokio::sync::RwLock<()>>>>,
 }
 
 impl SandboxExecutor {
     pub(crate) fn new(sandboxes: Arc<dyn Sandboxes>) -> Self {
         let (collections, collected) = (Mutex::default(), Mutex::default());
-        Self { sandboxes, collections, collected }
+        Self { sandboxes, collections, collected, creations: Mutex::default() }
     }
 
     async fn create(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
@@ -74,7 +78,30 @@ impl SandboxExecutor {
             on_expiry: Some(ExpiryAction::Terminate),
             ..CreateSandbox::default()
         };
-        self.sandboxes.create(&creator(&job.owner, &job.workspace), request).await.map(drop)
+        let creating = self.creations(&job.run).read_owned().await;
+        let sandboxes = Arc::clone(&self.sandboxes);
+        let creator = creator(&job.owner, &job.workspace);
+        // It goes on when the run is cancelled, so the end of the run waits for it.
+        let creation = tokio::spawn(async move {
+            let _creating = creating;
+            sandboxes.create(&creator, request).await.map(drop)
+        });
+        let ended = |error: tokio::task::JoinError| {
+            Problem::new(Code::Cancelled, "the sandbox was not created").because(error.to_string())
+        };
+        creation.await.map_err(ended)?
+    }
+
+    /// Those that create a sandbox of a run have a share of this lock.
+    fn creations(&self, run: &str) -> Arc<tokio::sync::RwLock<()>> {
+        Arc::clone(lock(&self.creations).entry(run.to_owned()).or_default())
+    }
+
+    /// Waits until no sandbox of a run is being created.
+    async fn wait_for_creations(&self, run: &str) {
+        let all = self.creations(run).write_owned();
+        let _ = tokio::time::timeout(CREATION_PATIENCE, all).await;
+        lock(&self.creations).remove(run);
     }
 
     /// Writes the standard input into a file. If it were streamed to the command, it would be lost when
@@ -256,6 +283,7 @@ impl Executor for SandboxExecutor {
     }
 
     async fn end_run(&self, owner: &OwnerId, run: &str) {
+        self.wait_for_creations(run).await;
         for sandbox in self.of_run(owner, run).await {
             // The sandboxes of `<Sandbox>` elements have ends of their own.
             if !sandbox.metadata.contains_key(SANDBOX_LABEL) {
@@ -274,6 +302,7 @@ impl Executor for SandboxExecutor {
     }
 
     async fn end(&self, owner: &OwnerId, run: &str) {
+        self.wait_for_creations(run).await;
         for sandbox in self.of_run(owner, run).await {
             // The engine of the run may end a cancelled `<Sandbox>` at the same time, and discards
             // its changes too.

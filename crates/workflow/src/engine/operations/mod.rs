@@ -37,6 +37,8 @@ use crate::store::{answers, events, run_state, sandboxes, tasks};
 const MAX_LISTED: u32 = 8;
 /// The maximum number of events in one answer.
 const MAX_EVENTS: u32 = 1_000;
+/// How long a cancellation waits until the run is not executed any more.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time that an answer waits for events.
 const LONGEST_FOLLOW: Duration = Duration::from_secs(30);
 
@@ -198,6 +200,9 @@ impl stockade_api::Workflows for Workflows {
         let workflow = run::workflow_id(id, generation).map_err(from_store)?;
         let _cancelling = self.claim_cleanups(id).await?;
         self.engine.cancel(&workflow).await.map_err(from_store)?;
+        // What it still starts would not be found below.
+        let stopped = self.engine.wait_until_stopped(&workflow);
+        let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
         let info = self.engine.info(&workflow).await.map_err(from_store)?;
         let has_ended = info.is_some_and(|info| info.status.is_terminal());
         let run = self.find_own(caller, id).await?.run;
