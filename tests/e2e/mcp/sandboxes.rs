@@ -88,7 +88,7 @@ fn are_used_by_tools(world: &World) {
     assert_eq!(session.value("kill", &json!({"sandbox": other}))["state"], "terminated");
     assert_eq!(session.value("kill", &on(json!({})))["state"], "terminated");
     let gone = session.failure("exec", &on(json!({"command": "true"})));
-    assert!(gone.starts_with("run failed — SANDBOX_TERMINATED"), "{gone}");
+    assert!(gone.starts_with("exec failed — SANDBOX_TERMINATED"), "{gone}");
     session.end();
 }
 
