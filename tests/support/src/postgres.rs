@@ -2,8 +2,9 @@
 //! with a database for each test. A script of its own ends it when no test uses it any more, also if
 //! a test was killed.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,9 +46,7 @@ impl Postgres {
             "there is no PostgreSQL server: apt-get install --no-install-recommends postgresql",
         )?;
         let built = std::env::var(DIRECTORY).unwrap_or_default();
-        let user = std::fs::metadata("/proc/self")
-            .map(|own| std::os::unix::fs::MetadataExt::uid(&own))
-            .unwrap_or_default();
+        let user = std::fs::metadata("/proc/self").map(|own| own.uid()).unwrap_or_default();
         // One for each directory of built programs, and each user.
         let name = format!("{built}{user}")
             .bytes()
@@ -138,6 +137,24 @@ impl Postgres {
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}'"
         );
         self.run_sql("postgres", &sql);
+    }
+
+    /// Lets the server also speak TLS, with a certificate and its key as PEM.
+    ///
+    /// # Panics
+    /// If it does not take them.
+    pub fn speak_tls(&self, certificate: &str, key: &str) {
+        let data = self.directory.join("data");
+        let owner = std::fs::metadata(&data).unwrap_or_else(|error| panic!("{error}"));
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = data.join(name);
+            let written = std::fs::write(&path, text)
+                .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o600)))
+                .and_then(|()| chown(&path, Some(owner.uid()), Some(owner.gid())));
+            written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+        self.run_sql("postgres", "ALTER SYSTEM SET ssl = on");
+        self.run_sql("postgres", "SELECT pg_reload_conf()");
     }
 
     /// The process id of the server.

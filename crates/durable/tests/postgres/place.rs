@@ -51,6 +51,11 @@ impl World {
         self.place.open().await
     }
 
+    /// Lets the server speak TLS.
+    pub(crate) fn speak_tls(&self, certificate: &str, key: &str) {
+        self.place.server.speak_tls(certificate, key);
+    }
+
     /// Ends all connections to the database.
     pub(crate) fn cut_off(&self) {
         let (_, database) = self.place.url.rsplit_once('/').unwrap();

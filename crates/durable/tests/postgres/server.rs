@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use stockade_durable::postgres::Postgres;
-use stockade_durable::{Context, Error, Migration, Status};
+use base64::Engine as _;
+use rcgen::{CertifiedKey, KeyPair};
+use stockade_durable::postgres::{Options, Postgres};
+use stockade_durable::{Context, Error, Migration, Statement, Status, Store as _};
 
-use crate::world::{Counter, World, id, insert, result, start};
+use crate::world::{Counter, SOON, World, id, insert, result, start};
 
 #[tokio::test]
 async fn work_continues_when_the_server_ends_its_connections() {
@@ -92,4 +94,76 @@ async fn a_failed_migration_leaves_nothing() {
     assert!(Postgres::open(options.clone()).await.is_err());
     options.migrations = &BROKEN[..1];
     Postgres::open(options).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_with_tls_needs_a_certificate_of_an_authority() {
+    let world = World::new().await;
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let elsewhere = rcgen::generate_simple_self_signed(["db.example".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let own = store("own.pem", &certificate(&made));
+    let mut options = world.options();
+    let plain = options.url.clone();
+    let with_tls =
+        |path: &std::path::Path| format!("{plain}?sslmode=require&sslrootcert={}", path.display());
+    world.speak_tls(&certificate(&made), &key(&made));
+    options.url = with_tls(&own);
+    let opened = until_open(&options).await;
+    let query = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    let rows = opened.query(Statement::new(query, vec![])).await.unwrap();
+    assert!(rows[0].boolean(0).unwrap());
+    // Of another authority, and of another name.
+    options.url = with_tls(&store("other.pem", &certificate(&other)));
+    let refused = Postgres::open(options.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+    world.speak_tls(&certificate(&elsewhere), &key(&elsewhere));
+    options.url = with_tls(&store("elsewhere.pem", &certificate(&elsewhere)));
+    let refused = until_refused(&options).await;
+    assert!(refused.contains("certificate"), "{refused}");
+}
+
+fn certificate(made: &CertifiedKey<KeyPair>) -> String {
+    pem("CERTIFICATE", made.cert.der())
+}
+
+fn key(made: &CertifiedKey<KeyPair>) -> String {
+    pem("PRIVATE KEY", &made.signing_key.serialize_der())
+}
+
+fn pem(label: &str, bytes: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line));
+    let lines = lines.collect::<Vec<_>>().join("\n");
+    format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
+}
+
+/// The server takes a moment to read its new configuration.
+async fn until_open(options: &Options) -> Postgres {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        match Postgres::open(options.clone()).await {
+            Ok(store) => return store,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The error once the server has its new certificate, which until then is not that of the options.
+async fn until_refused(options: &Options) -> String {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let error = Postgres::open(options.clone()).await.unwrap_err().to_string();
+        if error.contains("not valid for name") || tokio::time::Instant::now() > deadline {
+            return error;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
