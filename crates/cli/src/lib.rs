@@ -20,6 +20,7 @@ mod commits;
 pub mod data_dir;
 mod devcontainer;
 mod doctor;
+mod document_file;
 mod egress;
 mod error_form;
 mod images;

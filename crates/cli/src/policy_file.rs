@@ -1,7 +1,7 @@
 //! Files with network policies, in TOML or JSON, and the presets that stand for one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use stockade_core::access::Effect;
@@ -9,8 +9,8 @@ use stockade_core::network::document::{InvalidDocument, PolicyDocument, Preset};
 use stockade_core::network::{Host, Policy, Rule, TrafficLimits};
 use stockade_core::{Code, Problem};
 
-/// The longest file, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+use crate::document_file;
+
 /// The file that `--net learn` writes.
 pub(crate) const LEARNED: &str = "stockade-policy.toml";
 
@@ -31,20 +31,11 @@ pub(crate) fn read(name: &str) -> Result<PolicyDocument, Problem> {
             .because(cause)
             .remedied_by(format!("use a file, or one of: {}", presets.join(", ")))
     };
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| unreadable(error.to_string()))?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(unreadable(format!("it is larger than {MAX_BYTES} bytes")));
-    }
-    let parsed = if text.trim_start().starts_with('{') {
-        serde_json::from_str(&text).map_err(|error| error.to_string())
-    } else {
-        toml::from_str(&text).map_err(|error| error.to_string())
-    };
-    let document: PolicyDocument = parsed.map_err(|error| {
-        Problem::new(Code::RuleInvalid, format!("the policy {name} is invalid")).because(error)
+    let document: PolicyDocument = document_file::read(path).map_err(|error| match error {
+        document_file::Error::Read(cause) => unreadable(cause),
+        document_file::Error::Parse(cause) => {
+            Problem::new(Code::RuleInvalid, format!("the policy {name} is invalid")).because(cause)
+        }
     })?;
     document.policy().map_err(|error| {
         let cause = match error {

@@ -17,10 +17,11 @@ use stockade_ssh_agent::{
 use zeroize::Zeroizing;
 
 use crate::args::Run;
+use crate::document_file;
 
 /// The name of the socket in the directory of the view.
 const SOCKET: &str = "ssh-agent";
-/// The longest file, in bytes.
+/// The longest private key, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// What the agent is for, before there is a sandbox.
@@ -69,21 +70,12 @@ pub(crate) fn read_policy(path: &Path) -> Result<Policy, Problem> {
         Problem::new(Code::InvalidInput, format!("cannot read the permissions {shown}"))
             .because(cause)
     };
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| unreadable(error.to_string()))?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(unreadable(format!("it is larger than {MAX_BYTES} bytes")));
-    }
-    let parsed = if text.trim_start().starts_with('{') {
-        serde_json::from_str(&text).map_err(|error| error.to_string())
-    } else {
-        toml::from_str(&text).map_err(|error| error.to_string())
-    };
-    let policy: Policy = parsed.map_err(|error| {
-        Problem::new(Code::RuleInvalid, format!("the permissions {shown} are invalid"))
-            .because(error)
+    let policy: Policy = document_file::read(path).map_err(|error| match error {
+        document_file::Error::Read(cause) => unreadable(cause),
+        document_file::Error::Parse(cause) => {
+            Problem::new(Code::RuleInvalid, format!("the permissions {shown} are invalid"))
+                .because(cause)
+        }
     })?;
     policy.check()?;
     Ok(policy)
