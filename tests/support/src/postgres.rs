@@ -34,14 +34,6 @@ impl Postgres {
     /// # Errors
     /// Why none can be started here.
     pub fn start() -> Result<Self, String> {
-        Self::start_for("")
-    }
-
-    /// Another server, for tests that stop or kill it.
-    ///
-    /// # Errors
-    /// As [`Postgres::start`].
-    pub fn start_for(purpose: &str) -> Result<Self, String> {
         let programs = programs().ok_or(
             "there is no PostgreSQL server: apt-get install --no-install-recommends postgresql",
         )?;
@@ -51,7 +43,7 @@ impl Postgres {
         let name = format!("{built}{user}")
             .bytes()
             .fold(5381, |hash: u32, byte| hash.wrapping_mul(33) ^ u32::from(byte));
-        let directory = std::env::temp_dir().join(format!("stockade-postgres-{name:x}{purpose}"));
+        let directory = std::env::temp_dir().join(format!("stockade-postgres-{name:x}"));
         let text = |error: std::io::Error| error.to_string();
         let users = File::create(directory.with_extension("users")).map_err(text)?;
         users.lock_shared().map_err(text)?;
@@ -155,18 +147,6 @@ impl Postgres {
         }
         self.run_sql("postgres", "ALTER SYSTEM SET ssl = on");
         self.run_sql("postgres", "SELECT pg_reload_conf()");
-    }
-
-    /// The process id of the server.
-    ///
-    /// # Panics
-    /// If it has none.
-    #[must_use]
-    pub fn process(&self) -> i32 {
-        let path = self.directory.join("data/postmaster.pid");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let first = text.lines().next().unwrap_or_default().trim().parse();
-        first.unwrap_or_else(|_| panic!("the server has no process id: {text:?}"))
     }
 }
 

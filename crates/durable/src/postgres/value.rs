@@ -8,7 +8,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use crate::{Error, Result, Row, Value};
 
 impl Value {
-    /// The type that the server is told; without one it derives it from the statement.
+    /// The type that is sent to the server; without one, the server derives it from the statement.
     pub(super) fn postgres_type(&self) -> Type {
         match self {
             Self::Null => Type::UNKNOWN,

@@ -372,7 +372,7 @@ async fn a_client_gets_the_protocol_of_its_host() {
     assert!(answer.contains("200 OK"), "{answer}");
     assert!(connect(&world, outside, &trusted, &[Protocol::Http2]).await.is_err());
     assert_eq!(world.refusal().await, "protocol-unsupported");
-    // A host that cannot be verified is told in the protocol of the client.
+    // The error about a host that cannot be verified is in the protocol of the client.
     let (stranger, _, mut seen) = host2(NAME).await;
     let stream = connect(&world, stranger, &trusted, &[Protocol::Http2]).await.unwrap();
     let client = client(stream).await;

@@ -97,8 +97,8 @@ impl Queue {
         self.shared.context == context
     }
 
-    /// Adds an event, and stops the code if too much waits. False if the run must be ended, of which the
-    /// client is told.
+    /// Adds an event, and stops the code if too much waits. False if the run must be ended, which is the
+    /// last event for the client.
     pub(super) fn push(&mut self, event: Event, length: usize) -> bool {
         let size = length.saturating_add(OVERHEAD_BYTES);
         let mut level = self.shared.lock();

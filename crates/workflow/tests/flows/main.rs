@@ -5,6 +5,7 @@ mod agents;
 mod built;
 mod cache;
 mod child;
+#[path = "../../../service/tests/harness/database.rs"]
 mod database;
 mod elements;
 mod files;
