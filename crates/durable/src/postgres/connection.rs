@@ -17,6 +17,12 @@ use crate::{Channel, Error, Result, Row, Value};
 /// The longest time that one statement takes, with its way to the server and back.
 const STATEMENT_DEADLINE: Duration = Duration::from_secs(90);
 
+/// How long work is repeated that lost its connection, or lost against another process.
+pub(super) const OUTAGE: Duration = Duration::from_secs(20);
+
+/// The pause before it is repeated.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+
 /// How many statements one connection keeps prepared.
 const PREPARED: usize = 512;
 

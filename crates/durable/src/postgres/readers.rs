@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use super::address::Address;
-use super::connection::Connection;
+use super::connection::{Connection, OUTAGE, PAUSE};
 use crate::sync::lock;
 use crate::{Error, Result, Row, Value};
 
@@ -28,19 +29,27 @@ impl Readers {
         Self { address, idle: Mutex::default(), free: Semaphore::new(CONNECTIONS) }
     }
 
-    /// Runs a query on its own snapshot. A connection that ended while it was idle is replaced.
+    /// Runs a query on its own snapshot, and again when its connection was lost: while the server
+    /// restarts, reads wait for it as writes do.
     pub(super) async fn query(&self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>> {
-        let reader = self.take().await?;
-        let rows = reader.connection.query(sql, parameters).await;
-        if reader.connection.is_closed() && reader.was_idle {
-            drop(reader);
-            let reader = self.take_new().await?;
-            let rows = reader.connection.query(sql, parameters).await;
-            self.put_back(reader);
-            return rows;
+        let deadline = Instant::now() + OUTAGE;
+        loop {
+            let lost = match self.take().await {
+                Ok(reader) => match reader.connection.query(sql, parameters).await {
+                    Err(error) if reader.connection.is_closed() => error,
+                    rows => {
+                        self.put_back(reader);
+                        return rows;
+                    }
+                },
+                Err(error @ Error::Storage { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            if Instant::now() >= deadline {
+                return Err(lost);
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        self.put_back(reader);
-        rows
     }
 
     /// The first row of a query.
@@ -62,14 +71,9 @@ impl Readers {
             idle.pop()
         };
         match idle {
-            Some(connection) => Ok(Reader { connection, was_idle: true, _permit: permit }),
+            Some(connection) => Ok(Reader { connection, _permit: permit }),
             None => self.connect(permit).await,
         }
-    }
-
-    async fn take_new(&self) -> Result<Reader<'_>> {
-        let permit = self.permit().await?;
-        self.connect(permit).await
     }
 
     async fn permit(&self) -> Result<SemaphorePermit<'_>> {
@@ -81,7 +85,7 @@ impl Readers {
 
     async fn connect<'a>(&self, permit: SemaphorePermit<'a>) -> Result<Reader<'a>> {
         let connection = Connection::open(&self.address, Box::new(|_| {})).await?;
-        Ok(Reader { connection, was_idle: false, _permit: permit })
+        Ok(Reader { connection, _permit: permit })
     }
 
     fn put_back(&self, reader: Reader<'_>) {
@@ -94,6 +98,5 @@ impl Readers {
 /// A connection that this read has to itself.
 struct Reader<'a> {
     connection: Connection,
-    was_idle: bool,
     _permit: SemaphorePermit<'a>,
 }

@@ -4,25 +4,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::connection::{Connection, Transaction, is_transient};
+use super::connection::{Connection, OUTAGE, PAUSE, Transaction, is_transient};
 use super::{migrations, notifications};
 use crate::sync::lock;
 use crate::{BoxFuture, Channel, Error, Result, Value, Wakes};
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 256;
-
-/// How long a transaction is repeated that lost its connection, or lost against another process.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The pause before it is repeated.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Access to the connection.
 #[derive(Debug)]
@@ -174,7 +167,7 @@ impl Task {
 
     /// Runs the commands in one transaction, and again when it was lost.
     async fn transact(&mut self, batch: &mut [Box<dyn Command>]) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + OUTAGE;
         loop {
             let error = match self.attempt(batch).await {
                 Ok(()) => return Ok(()),
@@ -249,7 +242,7 @@ impl Task {
     /// it was not, the error is that of the lost connection, and it can run again.
     async fn outcome(&mut self, transaction: Option<&str>, lost: Error) -> Result<()> {
         let Some(transaction) = transaction else { return Err(lost) };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + OUTAGE;
         let parameters = [Value::Text(transaction.to_owned())];
         while Instant::now() < deadline {
             let status = async {

@@ -54,6 +54,24 @@ async fn an_answer_that_was_lost_does_not_repeat_the_write() {
 }
 
 #[tokio::test]
+async fn a_read_whose_connection_ends_is_repeated() {
+    let world = World::new().await;
+    world.store.execute(vec![insert("kept")]).await.unwrap();
+    for pause_us in 0..20 {
+        let read = async {
+            for _ in 0..20 {
+                assert_eq!(world.items().await.len(), 1);
+            }
+        };
+        let cut = async {
+            tokio::time::sleep(Duration::from_micros(300 * pause_us)).await;
+            world.cut_off();
+        };
+        tokio::join!(read, cut);
+    }
+}
+
+#[tokio::test]
 async fn a_schema_of_another_application_or_a_later_version_is_refused() {
     const OTHER: &[Migration] = &[Migration { number: 1, name: "other", sql: "", postgres: "" }];
     let world = World::new().await;
