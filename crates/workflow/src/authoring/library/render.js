@@ -2,10 +2,11 @@
 // Functions stay here; the host refers to them by their numbers.
 import { agentsOf, asking, described, isFunction, unsupported, withTools } from "stockade:agents";
 import { row } from "stockade:answers";
-import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
+import { Element, Fragment, kindOf, placeOf } from "stockade:elements";
 import { here } from "stockade:position";
 import { hasElement, text } from "stockade:prompts";
 import { idOf } from "stockade:sandbox";
+import { scored } from "stockade:scorers";
 import { accepted, exampleOf, isParsed, output, parsed } from "stockade:schemas";
 import { SmithersError, isWorkflow, useCtx, within } from "stockade:smithers";
 import { plain } from "stockade:values";
@@ -85,22 +86,6 @@ const returned = async (props, value) => {
 const target = ({ output: table, outputSchema }) => outputSchema ?? table;
 const answered = ({ output: table, outputSchema }, value) => (outputSchema === undefined ? value : accepted(table, value, "INVALID_OUTPUT"));
 
-// Evaluates an output with the scorers of its task, which change nothing.
-const scored = async ({ id, scorers }, output) => {
-  for (const [name, entry] of Object.entries(scorers ?? {})) {
-    const { score } = entry?.scorer ?? entry ?? {};
-    try {
-      const result = await score({ output, outputs: output, taskId: id });
-      const value = typeof result === "object" && result !== null ? result.score : result;
-      const reason = result?.reason === undefined ? "" : ` (${result.reason})`;
-      console.log(`score ${name} of "${id}": ${value}${reason}`);
-    } catch (error) {
-      console.warn(`score ${name} of "${id}" failed: ${error?.message ?? error}`);
-    }
-  }
-  return output;
-};
-
 // A prompt that is one component gets an example of the answer as its property `schema`.
 const withSchema = (content, target) => {
   if (!(content instanceof Element) || typeof content.type !== "function" || kindOf(content.type) !== undefined) return content;
@@ -114,7 +99,10 @@ const FUNCTIONS = {
   read: (props) => async (written) => scored(props, await answered(props, await row(target(props), written))),
   agent: (props, at) => {
     const ask = asking(agentsOf(props)[at], target(props));
-    return async (...given) => scored(props, await answered(props, await ask(...given)));
+    return async (...given) => {
+      const start = Date.now();
+      return scored(props, await answered(props, await ask(...given)), given[0], start);
+    };
   },
   accept: (props) => (value) => rowOf({ output: props.schema ?? props.output, outputSchema: props.outputSchema }, value),
   content: (props) => {
@@ -124,7 +112,10 @@ const FUNCTIONS = {
     }
     // An invalid value for the table is a failure of the task, not of the rendering.
     if (typeof children !== "function") return () => rowOf(props, children);
-    return async (...given) => scored(props, await returned(props, await children(...given)));
+    return async (...given) => {
+      const start = Date.now();
+      return scored(props, await returned(props, await children(...given)), undefined, start);
+    };
   },
 };
 
@@ -212,6 +203,10 @@ export class Rendering {
       const asynchronous = typeof value?.then === "function" ? ": a component must not be async, only functions of tasks can be" : "";
       throw named(source, `${kindOfValue(value)} is not allowed between elements${asynchronous || ": a workflow consists of elements such as <Task>"}`);
     }
+    if (kindOf(value.type) === "signal" && typeof value.props.children === "function") {
+      this.#signal(value, found, before, source);
+      return;
+    }
     const inPlace = before[found.length];
     const unnamed = UNNAMED[kindOf(value.type)];
     if (unnamed !== undefined && value.props.id === undefined) {
@@ -235,6 +230,15 @@ export class Rendering {
   #place(id) {
     for (const group of this.#openGroups) group.push(id);
     if (this.#openLoops.length > 0) this.loops.set(id, [...this.#openLoops]);
+  }
+
+  // A signal, and what its function makes of the value once that has arrived.
+  #signal({ type, props, source, key }, found, before, outer) {
+    const { children, ...rest } = props;
+    this.#walk(new Element(type, rest, source, key), found, before, outer);
+    if (rest.skipIf === true) return;
+    const value = useCtx().outputMaybe(rest.schema ?? rest.output, { nodeId: rest.id });
+    if (value !== undefined) this.#walk(children(value), found, before, source ?? outer);
   }
 
   // Expands a fragment or a component.
@@ -293,7 +297,7 @@ export class Rendering {
 
   #describe(kind, head) {
     const { props } = head.element;
-    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, allowTools, depsOptional, ...rest } = props;
+    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, groundTruth, context, allowTools, depsOptional, ...rest } = props;
     // Its values are schemas, and the host refuses it by its name.
     if (depsOptional !== undefined) rest.depsOptional = true;
     const values = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
@@ -305,6 +309,9 @@ export class Rendering {
     }
     if (prompt !== undefined) values.prompt = text(prompt);
     if (scorers !== undefined) values.scorers = true;
+    for (const [name, value] of Object.entries({ groundTruth, context })) {
+      if (value !== undefined && scorers === undefined) throw new SmithersError("INVALID_INPUT", `\`${name}\` is for \`scorers\`, which this element does not have`);
+    }
     if (deps !== undefined) values.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
     if (isWorkflow(workflow)) {
       values.workflow = this.#function(head, "workflow");

@@ -1,21 +1,29 @@
 // The exports of `smithers-orchestrator` and `stockade`: workflows and the tables of their results.
 import { checkKeys } from "stockade:keys";
 import { place } from "stockade:places";
-import { ContinueAsNew, HumanTask, Saga, TUI, TryCatchFinally, UI, Worktree } from "stockade:components";
-import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
+import { TUI, UI } from "stockade:absent";
+import { Saga, TryCatchFinally } from "stockade:boundaries";
+import { ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
+import { Branch, Element, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
 export {
-  AmpAgent, AnthropicAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, HermesAgent, KimiAgent, OpenAIAgent, OpenCodeAgent, PiAgent,
+  AmpAgent, AnthropicAgent, AntigravityAgent, ClaudeCodeAgent, CodexAgent, CursorAgent, ForgeAgent, GeminiAgent, HermesAgent, HermesCliAgent, KimiAgent, OmpAgent,
+  OpenAIAgent, OpenClawAgent, OpenCodeAgent, PiAgent, PoolAgent, VibeAgent,
 } from "stockade:agents";
+export { Aspects, DelegationChain, IsolatedClone, Memory, Monitor, TUI, Trellis, UI } from "stockade:absent";
+export { Saga, SagaStep, TryCatchFinally } from "stockade:boundaries";
 export {
-  ApprovalGate, Aspects, CheckSuite, ClassifyAndRoute, ContentPipeline, ContinueAsNew, Debate, DecisionTable, DelegationChain, DriftDetector, EscalationChain,
-  GatherAndSynthesize, HumanTask, IsolatedClone, Kanban, Memory, Monitor, Optimizer, Panel, Poller, ReviewLoop, Runbook, Saga, ScanFixVerify, SuperSmithers, Supervisor,
-  TUI, Trellis, TryCatchFinally, UI, Worktree,
+  ApprovalGate, CheckSuite, ClassifyAndRoute, ContentPipeline, Debate, DecisionTable, DriftDetector, EscalationChain, GatherAndSynthesize, Kanban, Optimizer, Panel,
+  Poller, ReviewLoop, Runbook, ScanFixVerify, Sidecar, SuperSmithers, Supervisor,
 } from "stockade:components";
+export { ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
 export {
-  approvalDecisionSchema, approvalRankingSchema, approvalSelectionSchema, bash, continueAsNew, createScorer, defineTool, edit, executeChildWorkflow, grep,
-  mdxPlugin, read, runWorkflow, tools, usePatched, write,
+  approvalDecisionSchema, approvalRankingSchema, approvalSelectionSchema, bash, bashTool, continueAsNew, defineTool, edit, editFileTool, executeChildWorkflow, grep,
+  grepTool, mdxPlugin, read, readFileTool, runWorkflow, tools, usePatched, write, writeFileTool,
 } from "stockade:helpers";
+export {
+  createScorer, faithfulnessScorer, latencyScorer, llmJudge, relevancyScorer, schemaAdherenceScorer, toxicityScorer,
+} from "stockade:scorers";
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
 export {
   SANDBOX_PROVIDER_REQUEST_ENV,
@@ -54,6 +62,14 @@ export class SmithersError extends Error {
     this.details = details;
   }
 }
+export { SmithersError as SmithersErrorInstance };
+export const isSmithersError = (value) => value instanceof SmithersError;
+// An error as a plain value.
+export const errorToJson = (error) => {
+  if (!(error instanceof Error)) return { message: String(error) };
+  const { name, message, code, details, cause } = error;
+  return { name, message, ...(code === undefined ? {} : { code }), ...(details === undefined ? {} : { details }), ...(cause === undefined ? {} : { cause: errorToJson(cause) }) };
+};
 
 // The table of each schema that was passed to `createSmithers`.
 const tables = new WeakMap();
