@@ -74,6 +74,25 @@ async fn a_pack_imports_by_the_names_of_its_settings() {
     assert!(prompt.starts_with("Greet you."), "{prompt}");
 }
 
+/// The name of a table is the table, with its schema.
+#[tokio::test]
+async fn the_schema_of_a_table_counts_for_its_name() {
+    let world = World::new().await;
+    let source = |work: &str| {
+        format!(
+            "import {{ createSmithers }} from \"smithers-orchestrator\";\n\
+             const {{ Workflow, Task, smithers }} = createSmithers({{ output: {{ type: \"object\", required: [\"n\"] }} }});\n\
+             export default smithers(() => <Workflow name=\"w\"><Task id=\"t\" output=\"output\" retries={{0}} {work}</Task></Workflow>);\n"
+        )
+    };
+    let asked = "agent={({ prompt }) => ({ n: prompt })}>hi";
+    let run = world.run(&source(asked), json!({})).await;
+    let prompt = run.output.unwrap()["n"].as_str().unwrap().to_owned();
+    assert!(prompt.contains("JSON Schema") && prompt.contains("\"required\":[\"n\"]"), "{prompt}");
+    let run = world.run(&source(">{() => ({ m: 1 })}"), json!({})).await;
+    assert_eq!(run.error.unwrap()["code"], "INVALID_OUTPUT");
+}
+
 #[tokio::test]
 async fn the_function_of_a_signal_gets_its_value() {
     let body = "<Sequence><Signal id=\"go\" schema={outputs.a}>\
@@ -223,6 +242,11 @@ async fn what_needs_node_is_refused_by_name() {
         let message = fails(head, "").await;
         assert!(message.contains(why) && message.contains("flow.tsx:"), "{head}: {message}");
     }
+    let message = fails("", "<Task id=\"t\" output=\"a\" agent={undefined}><b>hi</b></Task>").await;
+    assert!(
+        message.contains("`agent` must be a function") && message.lines().count() == 2,
+        "{message}"
+    );
     for (body, why) in [
         ("<all.Aspects tokenBudget={{ max: 1 }} />", "`tokenBudget` of <Aspects> is not supported"),
         ("<all.Aspects latencySlo={{ maxMs: 1 }} />", "`latencySlo` of <Aspects> is not supported"),

@@ -120,12 +120,14 @@ const FUNCTIONS = {
 };
 
 export class Rendering {
-  // The names of the tables of the workflow.
+  // The tables of the workflow by their names, and the names.
+  #outputs;
   #known;
   #differences;
 
-  constructor(known, sent) {
-    this.#known = known;
+  constructor({ schemas = {}, outputs = {} }, sent) {
+    this.#outputs = outputs;
+    this.#known = Object.keys(schemas);
     this.#differences = new Differences(sent);
   }
 
@@ -212,6 +214,7 @@ export class Rendering {
     if (unnamed !== undefined && value.props.id === undefined) {
       value = new Element(value.type, { ...value.props, id: here.named(this.#path, unnamed) }, value.source);
     }
+    value = this.#tabled(value);
     let node = this.#differences.kept(value, inPlace);
     if (node === undefined) {
       const kind = kindOf(value.type);
@@ -224,6 +227,13 @@ export class Rendering {
     found.push(node);
     if (node.isGroup) this.#group(node, value);
     else this.#place(value.props.id);
+  }
+
+  // A name of a table of the workflow stands for the table, so that its schema counts.
+  #tabled(element) {
+    const { output: name, outputSchema } = element.props;
+    if (typeof name !== "string" || outputSchema !== undefined || kindOf(element.type) === undefined || !Object.hasOwn(this.#outputs, name)) return element;
+    return new Element(element.type, { ...element.props, output: this.#outputs[name] }, element.source, element.key);
   }
 
   // Records what encloses a task.
@@ -328,7 +338,9 @@ export class Rendering {
     else if ("agent" in props && typeof children !== "function") values.agent = { $: "nothing" };
     if (agents.length > 1) values.fallbacks = agents.slice(1);
     if (this.#worktree !== undefined) values.worktree = plain(this.#worktree);
-    if (kind === "task" && agents.length === 0 && hasElement(children)) values.children = { $: "element" };
+    // Without the agent that was meant, there is nothing to say of the prompt.
+    if (kind === "task" && values.agent?.$ === "nothing") values.children = { $: "value", value: null };
+    else if (kind === "task" && agents.length === 0 && hasElement(children)) values.children = { $: "element" };
     else if (kind === "task") values.children = this.#content(head, agents.length > 0);
     else if (children !== undefined) values.children = plain(children);
     return head.tell(values, agents.length > 0 || !isParsed(outputSchema ?? table));
@@ -380,7 +392,7 @@ export const workflowOf = (run, id) => {
 
 // Renders the workflow of a run; returns the rendering, and the tables that it read.
 export const renderingOf = (run) => {
-  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}), run.lastRendering);
+  const rendering = new Rendering(run.workflow, run.lastRendering);
   const { read } = run.watching(() => within(run.ctx, () => rendering.read(run.workflow.build(run.ctx), run.lastRendering.root, run.workflow.made)));
   return { rendering, read };
 };

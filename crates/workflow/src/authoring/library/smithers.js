@@ -81,10 +81,12 @@ class WorkflowDefinition {
   // An error with the location at which the workflow was created, for later messages about it.
   #made = new SmithersError("INVALID_INPUT", "");
 
-  constructor(build, opts, schemas) {
+  // `outputs` are the tables of its schemas, by name.
+  constructor(build, opts, schemas, outputs) {
     this.build = build;
     this.opts = opts;
     this.schemas = schemas;
+    this.outputs = outputs;
     place(this);
   }
 
@@ -113,13 +115,13 @@ export const within = (ctx, render) => {
 
 // The content between the tags of a bound `<Sandbox>` is its child workflow. The
 // element determines its input, independent of the input of the file's own workflow.
-const bound = (schemas) => {
+const bound = (schemas, outputs) => {
   const inner = { ...schemas, input: undefined };
   const Bound = (props) => {
     const { children, workflow, ...rest } = props;
     if (children === undefined || workflow !== undefined) return new Element(Sandbox, props);
     const build = (ctx) => new Element(Workflow, { name: `sandbox:${props.id}`, children: typeof children === "function" ? children(ctx) : children });
-    const child = new WorkflowDefinition(build, {}, inner);
+    const child = new WorkflowDefinition(build, {}, inner, outputs);
     return new Element(Sandbox, { ...rest, workflow: child });
   };
   return Object.assign(Bound, { schemas });
@@ -157,12 +159,12 @@ export const createSmithers = (schemas = {}, options = {}) => {
       throw new SmithersError("INVALID_INPUT", "smithers() requires a function that takes the context and returns a <Workflow>");
     }
     checkKeys("smithers()", opts, ["output"]);
-    return new WorkflowDefinition(build, opts, schemas);
+    return new WorkflowDefinition(build, opts, schemas, outputs);
   };
   return {
     Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Ralph, Approval, Timer, Signal, WaitForEvent, Subflow,
     HumanTask, Worktree, ContinueAsNew, TryCatchFinally, Saga, UI, TUI,
-    Sandbox: bound(schemas),
+    Sandbox: bound(schemas, outputs),
     smithers, useCtx, outputs, tables: outputs, options,
   };
 };
