@@ -322,6 +322,7 @@ impl Sandbox {
             host_start,
             isolation,
             paused: false,
+            takes_limits: true,
             skeleton: self.skeleton.take(),
             network: None,
         };
