@@ -79,9 +79,9 @@ pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{
-    CacheMount, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction,
-    KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox, SandboxList,
-    SandboxUser, SelectedRuntime, VolumeMount,
+    CacheMount, ChangeLimits, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox,
+    IdleAction, KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox,
+    SandboxList, SandboxUser, SelectedRuntime, VolumeMount,
 };
 pub use sandboxes::{
     Ack, Empty, ImageList, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch,

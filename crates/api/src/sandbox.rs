@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use stockade_core::bytes::{Bytes, optional_path, path};
-use stockade_core::sandbox::{self, BestEffort, HostMount, Limits, Workspace};
-use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State, Time, VolumeName};
+use stockade_core::network::{Policy, TrafficLimits};
+use stockade_core::sandbox::{self, BestEffort, HostMount, LimitChange, Limits, Workspace};
+use stockade_core::{
+    Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, State, Time, VolumeName,
+};
 
 use crate::ById;
 use crate::network::{Network, NetworkStatus};
@@ -451,6 +454,40 @@ pub struct ChangeMetadata {
     pub id: SandboxId,
     /// The new value of each label; with `null` the label is removed. Others stay as they are.
     pub metadata: BTreeMap<String, Option<String>>,
+}
+
+/// Changes limits of a sandbox. What is absent stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeLimits {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// The resources that its processes may use together.
+    #[serde(default, skip_serializing_if = "LimitChange::is_empty")]
+    pub limits: LimitChange,
+    /// How much traffic there may be, for a sandbox with a network policy.
+    #[serde(default, skip_serializing_if = "TrafficLimits::is_none")]
+    pub network_limits: TrafficLimits,
+}
+
+impl ChangeLimits {
+    /// Checks the request by itself.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if nothing changes or a limit is 0; [`Code::RuleInvalid`] for an invalid
+    /// limit on traffic.
+    pub fn check(&self) -> crate::Result<()> {
+        if self.limits.is_empty() && self.network_limits.is_none() {
+            let message = "the request names no limit that changes";
+            return Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by("stockade update ID --memory 2G"));
+        }
+        if let Some((name, _)) = self.limits.each().find(|(_, value)| *value == 0) {
+            let message = format!("the limit `{name}` must not be 0");
+            return Err(Problem::new(Code::InvalidInput, message));
+        }
+        Ok(Policy::default().with_limits(self.network_limits).map(drop)?)
+    }
 }
 
 /// Extends the life of a sandbox.

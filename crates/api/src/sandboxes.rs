@@ -35,8 +35,8 @@ use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
-    ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox,
-    SandboxList, SelectedRuntime,
+    ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
+    Sandbox, SandboxList, SelectedRuntime,
 };
 use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
@@ -245,6 +245,8 @@ operations! {
         renew(Renew) -> Sandbox;
         /// Adds, replaces or removes labels of a sandbox.
         change_metadata(ChangeMetadata) -> Sandbox;
+        /// Changes limits of a sandbox, also while its commands run.
+        change_limits(ChangeLimits) -> Sandbox;
         /// Adds or removes hosts that a sandbox may connect to.
         change_network(ChangeNetwork) -> Sandbox;
         /// Gives the egress process values of a sandbox's secrets. They are recorded nowhere.

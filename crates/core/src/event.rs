@@ -1,5 +1,5 @@
-//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and five of
-//! ours, with their content. An event never contains file content, output, or an environment.
+//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and ours,
+//! with their content. An event never contains file content, output, or an environment.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +7,7 @@ use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
 use crate::network::secret::BoundSecret;
 use crate::network::{DeniedConnection, Misdirection, Policy};
+use crate::sandbox::LimitChange;
 use crate::time::Time;
 
 names! {
@@ -32,6 +33,8 @@ names! {
         NetworkRefused = "NETWORK_REFUSED",
         /// The network policy was changed.
         NetworkChanged = "NETWORK_CHANGED",
+        /// Its limits were changed.
+        LimitsChanged = "LIMITS_CHANGED",
         /// Its processes ended, and its files remain.
         SandboxStopped = "SANDBOX_STOPPED",
         /// It was started again with its files.
@@ -113,6 +116,8 @@ pub enum Payload {
     NetworkRefused(DeniedConnection),
     /// [`Kind::NetworkChanged`].
     NetworkChanged(NetworkChange),
+    /// [`Kind::LimitsChanged`].
+    LimitsChanged(LimitChange),
     /// [`Kind::SandboxStopped`].
     SandboxStopped(EndReason),
     /// [`Kind::SandboxStarted`].
@@ -137,6 +142,7 @@ impl Payload {
             Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
             Self::NetworkRefused(_) => Kind::NetworkRefused,
             Self::NetworkChanged(_) => Kind::NetworkChanged,
+            Self::LimitsChanged(_) => Kind::LimitsChanged,
             Self::SandboxStopped(_) => Kind::SandboxStopped,
             Self::SandboxStarted(_) => Kind::SandboxStarted,
             Self::SecretMisdirected(_) => Kind::SecretMisdirected,
@@ -324,6 +330,7 @@ mod tests {
                 policy: Policy::default(),
                 secrets: Vec::new(),
             }),
+            Payload::LimitsChanged(LimitChange { memory_bytes: Some(1), ..LimitChange::default() }),
             Payload::SandboxStopped(EndReason {
                 reason: Reason::ProcessesLost,
                 bundle: Some("b1".into()),

@@ -183,6 +183,58 @@ pub struct Limits {
     pub shm_bytes: Option<u64>,
 }
 
+impl Limits {
+    /// The limits after a change.
+    #[must_use]
+    pub fn with(self, change: &LimitChange) -> Self {
+        Self {
+            memory_bytes: change.memory_bytes.or(self.memory_bytes),
+            cpu_millis: change.cpu_millis.or(self.cpu_millis),
+            processes: change.processes.or(self.processes),
+            ..self
+        }
+    }
+}
+
+/// New values for the limits that can change while a sandbox exists; an absent one stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LimitChange {
+    /// See [`Limits::memory_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// See [`Limits::cpu_millis`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u64>,
+    /// See [`Limits::processes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+}
+
+impl LimitChange {
+    /// All of these limits.
+    pub const fn of(limits: &Limits) -> Self {
+        let Limits { memory_bytes, cpu_millis, processes, .. } = *limits;
+        Self { memory_bytes, cpu_millis, processes }
+    }
+
+    /// Whether no limit changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limits that change, with their new values.
+    pub fn each(&self) -> impl Iterator<Item = (LimitName, u64)> + use<> {
+        [
+            (LimitName::Memory, self.memory_bytes),
+            (LimitName::Cpus, self.cpu_millis),
+            (LimitName::Processes, self.processes),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+    }
+}
+
 /// One of the limits, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -256,6 +308,17 @@ mod tests {
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"network":{}}"#).is_err());
         let text = serde_json::to_string(&SandboxSpec::default()).unwrap();
         assert!(!text.contains("network"), "{text}");
+    }
+
+    #[test]
+    fn what_a_change_does_not_name_stays() {
+        let limits = Limits { cpu_millis: Some(500), disk_bytes: Some(9), ..Limits::default() };
+        let change: LimitChange = serde_json::from_str(r#"{"memoryBytes":7}"#).unwrap();
+        assert_eq!(limits.with(&change), Limits { memory_bytes: Some(7), ..limits });
+        assert_eq!(change.each().collect::<Vec<_>>(), [(LimitName::Memory, 7)]);
+        assert!(LimitChange::default().is_empty() && !change.is_empty());
+        // These limits are those of a file system, which cannot change.
+        assert!(serde_json::from_str::<LimitChange>(r#"{"shmBytes":7}"#).is_err());
     }
 
     #[test]

@@ -94,8 +94,20 @@ pub enum Request {
     Listeners,
     /// Report every command: one [`Report::Record`] each, then [`Report::Listed`].
     List,
+    /// Start later commands with these limits.
+    Limits(CommandLimits),
     /// Kill everything and exit.
     End,
+}
+
+/// The limits with which init starts commands. Running commands keep those that they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandLimits {
+    /// Processes and threads of each user
+    /// ([`ResourceLimits::processes`](crate::rlimits::ResourceLimits::processes)).
+    pub processes: u64,
+    /// On how many processors a command starts; `None` is all.
+    pub processors: Option<u32>,
 }
 
 /// How many supplementary groups a command may have.

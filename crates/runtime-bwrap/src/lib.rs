@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_core::runtime::RuntimeName;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{LimitChange, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
     Capability, ChangesInPlace, Command, Connection, Content, EgressListeners, Exec, FileInfo,
@@ -83,6 +83,10 @@ impl Runtime for Bwrap {
         limit_bytes: u64,
     ) -> Result<()> {
         self.0.collect(id, from, to, limit_bytes).await
+    }
+
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.0.change_limits(id, change).await
     }
 
     async fn end(&self, id: &SandboxId) -> Result<()> {

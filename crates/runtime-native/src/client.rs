@@ -35,7 +35,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_bundle::data::DataDir;
 use stockade_core::network::TRUSTED_INSIDE;
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId, StoredImage};
 use stockade_image::{Image, Record, Store};
 use stockade_jail::network::Listeners;
@@ -443,6 +443,10 @@ impl Runtime for Native {
 
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
         self.0.execute(&Request::Renew { id: id.clone(), lease }).await
+    }
+
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.0.execute(&Request::ChangeLimits { id: id.clone(), change: *change }).await
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<()> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stockade_bundle::beneath::Timestamp;
 use stockade_core::access::Rules;
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 
 use stockade_runtime::{Ending, Offsets, State, Status, Stream, WindowSize};
@@ -76,6 +76,13 @@ pub enum Request {
     End {
         /// The sandbox's id.
         id: SandboxId,
+    },
+    /// Change limits of a sandbox. A keeper of an older program closes the connection.
+    ChangeLimits {
+        /// The sandbox's id.
+        id: SandboxId,
+        /// The new values.
+        change: LimitChange,
     },
     /// Stop every process of a sandbox.
     Pause {

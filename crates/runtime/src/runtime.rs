@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId, StoredImage};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -156,6 +156,25 @@ pub trait Runtime: Debug + Send + Sync {
     /// Sets the lease of a sandbox, counted from now; `None` removes it. A sandbox whose lease
     /// expires has ended: its processes end, its files remain.
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()>;
+
+    /// Changes limits of a sandbox whose processes run or are paused: for all of them, where the
+    /// host limits them together, else for the commands that start from now on. A limit that is not
+    /// named stays. The status has the new ones.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for a limit that cannot change here, or not to this value; then none has
+    /// changed. [`Error::NoSandbox`], and [`Error::WrongState`] when it has ended.
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.inspect(id).await?;
+        match change.each().next() {
+            None => Ok(()),
+            Some((limit, _)) => Err(Error::Limit {
+                limit,
+                reason: format!("the runtime `{}` cannot change it", self.name()),
+                remedy: "create another sandbox".to_owned(),
+            }),
+        }
+    }
 
     /// Stops every process. Has no effect on a paused sandbox.
     async fn pause(&self, id: &SandboxId) -> Result<()>;

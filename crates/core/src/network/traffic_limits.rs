@@ -61,6 +61,16 @@ impl TrafficLimits {
         }
     }
 
+    /// These limits with the new values of a change; what that does not name stays.
+    #[must_use]
+    pub fn with(self, change: Self) -> Self {
+        Self {
+            connections: change.connections.or(self.connections),
+            bytes: change.bytes.or(self.bytes),
+            bandwidth: change.bandwidth.or(self.bandwidth),
+        }
+    }
+
     /// Whether other limits allow no more than these.
     pub fn covers(&self, other: &Self) -> bool {
         other.lower(*self) == *other

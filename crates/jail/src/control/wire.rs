@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Cause, Execute, GROUPS, KEY_BYTES, Progress, Record, Report, Request, Target};
+use super::{
+    Cause, CommandLimits, Execute, GROUPS, KEY_BYTES, Progress, Record, Report, Request, Target,
+};
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
@@ -201,6 +203,9 @@ impl Request {
             Self::Root => Writer::tagged(b'R'),
             Self::Listeners => Writer::tagged(b'N'),
             Self::List => Writer::tagged(b'L'),
+            Self::Limits(CommandLimits { processes, processors }) => {
+                Writer::tagged(b'U').long(*processes).option(*processors, Writer::word)
+            }
             Self::End => Writer::tagged(b'E'),
         };
         Some(writer.0)
@@ -247,6 +252,10 @@ impl Request {
             b'R' => Self::Root,
             b'N' => Self::Listeners,
             b'L' => Self::List,
+            b'U' => Self::Limits(CommandLimits {
+                processes: reader.long()?,
+                processors: reader.option(Reader::word)?,
+            }),
             b'E' => Self::End,
             _ => return None,
         };
@@ -414,6 +423,8 @@ mod tests {
             Request::Root,
             Request::Listeners,
             Request::List,
+            Request::Limits(CommandLimits { processes: 1 << 40, processors: None }),
+            Request::Limits(CommandLimits { processes: 7, processors: Some(2) }),
             Request::End,
         ]
     }

@@ -26,7 +26,7 @@ use rustix::fs::{Mode, OFlags};
 use self::command::{Command, Parts};
 use self::idle_subreaper::IdleSubreaper;
 use crate::channel::Channel;
-use crate::control::{COMMANDS, Cause, Execute, Report, Request};
+use crate::control::{COMMANDS, Cause, CommandLimits, Execute, Report, Request};
 use crate::landlock::Ruleset;
 use crate::network::Listeners;
 use crate::rlimits::ResourceLimits;
@@ -463,6 +463,10 @@ impl Init {
                     self.reports.push_back((Report::Thaw, Vec::new()));
                 }
                 self.reports.push_back((Report::Listed, Vec::new()));
+            }
+            Request::Limits(CommandLimits { processes, processors }) => {
+                self.rlimits.processes = Some(processes);
+                self.processors = processors.and_then(|count| usize::try_from(count).ok());
             }
             Request::End => return Next::End,
         }

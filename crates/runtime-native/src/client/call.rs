@@ -224,6 +224,7 @@ fn requested_name(request: &Request) -> RequestedName<'_> {
         Request::List { .. } => ("list the sandboxes", None, None),
         Request::Renew { id, .. } => ("renew the lease", Some(id), None),
         Request::End { id } => ("end its processes", Some(id), None),
+        Request::ChangeLimits { id, .. } => ("change its limits", Some(id), None),
         Request::Pause { id } => ("pause", Some(id), None),
         Request::Resume { id } => ("resume", Some(id), None),
         Request::Hold { id } => ("take a snapshot", Some(id), None),

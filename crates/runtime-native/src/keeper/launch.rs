@@ -115,9 +115,6 @@ impl Sandbox {
             }
             (Some(workspace), None) => Some(initial_state(workspace, &dir)?),
         };
-        if let Some(layers) = &layers {
-            move_layers(context, layers, &name, spec.workspace.is_some())?;
-        }
         let granted = limits::enforce(Groups::Parent(&context.parent_group), &spec, Disk::Layers)?;
         let record = Record {
             id,
@@ -136,8 +133,7 @@ impl Sandbox {
             spec,
         };
         let mut sandbox = Self::new(key, name, dir, record);
-        sandbox.store_environment(environment)?;
-        sandbox.write_record()?;
+        sandbox.store(context, environment, layers.as_ref())?;
         sandbox.watched = Limits::new(&sandbox.record.spec, &granted.reports);
         let identity = match layers.and_then(|layers| layers.range_start) {
             Some(start) => Range::adopt(start, lock).map(Identity::Range).map_err(|error| {
@@ -147,6 +143,21 @@ impl Sandbox {
         };
         sandbox.launch(context, checked, identity, granted)?;
         Ok(sandbox)
+    }
+
+    /// Stores its record, and then moves the layers that a client has prepared into its directory: a
+    /// keeper that is killed meanwhile leaves no files without a record, which would count as lost
+    /// work of somebody.
+    pub(super) fn store(
+        &mut self,
+        context: &Context,
+        environment: record::Environment,
+        layers: Option<&Layers>,
+    ) -> Result<(), Failure> {
+        self.store_environment(environment)?;
+        self.write_record()?;
+        let Some(layers) = layers else { return Ok(()) };
+        move_layers(context, layers, &self.name, self.record.spec.workspace.is_some())
     }
 
     /// Stores the environment on disk, so that no process keeps it in memory.
@@ -311,6 +322,7 @@ impl Sandbox {
             host_start,
             isolation,
             paused: false,
+            takes_limits: true,
             skeleton: self.skeleton.take(),
             network: None,
         };
@@ -460,7 +472,7 @@ fn initial_state(workspace: &Workspace, dir: &OwnedFd) -> Result<InitialState, F
 }
 
 /// Moves the layers that a client has prepared into the sandbox's directory.
-pub(super) fn move_layers(
+fn move_layers(
     context: &Context,
     layers: &Layers,
     name: &str,

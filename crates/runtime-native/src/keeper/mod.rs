@@ -4,7 +4,7 @@
 //!
 //! One thread, one loop, and no step takes longer than a system call. Reading order: this file (the
 //! process and its loop), `connections` and `requests` (the client interface), `sandbox` with
-//! `launch`, `reports`, `execute`, `ending` (one jail), `command` and `spool` (one command),
+//! `launch`, `reports`, `execute`, `limits`, `ending` (one jail), `command` and `spool` (one command),
 //! `adopt` and `record` (what a successor finds). Longer work is done by `helpers`.
 
 mod adopt;
@@ -21,6 +21,7 @@ mod execute;
 pub mod helpers;
 mod jail;
 mod launch;
+mod limits;
 mod network;
 mod pause;
 mod pipes;

@@ -100,6 +100,9 @@ pub(super) struct JailRecord {
     pub(super) isolation: Isolation,
     /// Whether a client has paused it.
     pub(super) paused: bool,
+    /// Whether its init knows the request to change the limits of commands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) takes_limits: bool,
     /// The name of the skeleton that is its root's lower layer.
     #[serde(default)]
     pub(super) skeleton: Option<String>,

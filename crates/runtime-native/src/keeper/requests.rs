@@ -70,6 +70,11 @@ impl Keeper {
                 sandbox.end(context, id);
                 Ok(())
             }),
+            Request::ChangeLimits { id: name, change } => self.on(&name, |sandbox, context| {
+                sandbox.change_limits(context, &change)?;
+                context.answer(id, Answer::Done);
+                Ok(())
+            }),
             Request::Pause { id: name } => {
                 self.on(&name, |sandbox, context| sandbox.pause(context, id))
             }

@@ -88,6 +88,7 @@ impl Fixture {
             host_start: None,
             isolation: stockade_plan::isolation(STATUS, Vec::new()),
             paused: false,
+            takes_limits: true,
             skeleton: None,
             network: None,
         };

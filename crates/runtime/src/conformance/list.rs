@@ -189,6 +189,7 @@ macro_rules! conformance_list {
             limits {
                 they_hold_or_are_refused [];
                 best_effort_says_what_it_was [];
+                they_change_while_it_runs [];
                 want_of_memory_is_told [Shell, Can(MemoryLimit)];
                 other_ends_are_not_want_of_memory [Shell, Can(MemoryLimit)];
                 memory_is_the_sandboxes_own [Shell, Can(MemoryLimit)];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stockade_api::{Caller, ChangeNetwork, Network, Result, Sandbox};
 use stockade_core::event::{NetworkChange, Payload};
-use stockade_core::{Code, Operation, Problem};
+use stockade_core::{Code, Operation, Problem, SandboxId};
 use stockade_durable::{Context, Failure, Step, StepOptions};
 
 use super::record_with_next;
@@ -70,15 +70,16 @@ pub(crate) async fn perform(
     Ok(row.to_sandbox(None))
 }
 
-fn changed_network(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network> {
-    let network = row.request.network.as_ref().ok_or_else(|| {
-        Problem::new(
-            Code::Conflict,
-            format!("the sandbox {} was created without network access", row.id),
-        )
+/// The problem with a change of a network that does not exist.
+pub(super) fn without_network(id: &SandboxId) -> Problem {
+    let message = format!("the sandbox {id} was created without network access");
+    Problem::new(Code::Conflict, message)
         .because("the network of a sandbox is created with the sandbox")
         .remedied_by("stockade create --net policy")
-    })?;
+}
+
+fn changed_network(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network> {
+    let network = row.request.network.as_ref().ok_or_else(|| without_network(&row.id))?;
     let network = network.with_changes(request)?;
     spec::check_secret_names(&network, &row.request.environment)?;
     Ok(network)

@@ -41,6 +41,7 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
         "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
         "change_metadata" => json!({"id": sandbox, "metadata": {"a": "b"}}),
+        "change_limits" => json!({"id": sandbox, "limits": {"processes": 7}}),
         "change_network" => json!({"id": sandbox, "allow": ["host.example"]}),
         "change_injections" => json!({"id": sandbox}),
         "set_secrets" => json!({"id": sandbox, "values": {"API_KEY": "sk-Zq83hTnw04LxvUe7"}}),

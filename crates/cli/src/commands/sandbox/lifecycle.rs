@@ -1,17 +1,18 @@
-//! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
+//! `start`, `stop`, `pause`, `resume`, `renew`, `update`, `kill`, `prune`: the lifecycle of a sandbox.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stockade_api::{
-    ById, CommandInfo, GetSandbox, KillCommand, KillSandbox, ListSandboxes, Sandbox,
+    ById, ChangeLimits, CommandInfo, GetSandbox, KillCommand, KillSandbox, ListSandboxes, Sandbox,
 };
+use stockade_core::sandbox::LimitChange;
 use stockade_core::{Code, Problem, SandboxId, State};
 
 use super::command_name::{find_command, is_operation, name};
 use super::create::{self, START_SCRIPT};
 use super::many::{find_all, side_by_side};
 use super::{find, list_all, secret, show};
-use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes};
+use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes, Update};
 use crate::base;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
@@ -175,6 +176,18 @@ pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
     change(sandboxes, ("renewing", None), move |remote, ById { id }| async move {
         let request = stockade_api::Renew { id, ttl_seconds, shorten };
         Ok(remote.sandboxes.renew(&remote.idempotent(), request).await?)
+    })
+}
+
+/// Changes limits of sandboxes.
+pub(crate) fn update(arguments: Update) -> Result<u8, Failure> {
+    let Update { id, memory, cpus, pids, traffic, json, server_mode } = arguments;
+    let limits = LimitChange { memory_bytes: memory, cpu_millis: cpus, processes: pids };
+    let network_limits = traffic.limits();
+    let sandboxes = Sandboxes { id, json, server_mode };
+    change(sandboxes, ("changing", None), move |remote, ById { id }| async move {
+        let request = ChangeLimits { id, limits, network_limits };
+        Ok(remote.sandboxes.change_limits(&remote.idempotent(), request).await?)
     })
 }
 
