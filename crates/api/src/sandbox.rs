@@ -15,6 +15,7 @@ use stockade_core::{
 use crate::ById;
 use crate::network::{Network, NetworkStatus};
 use crate::published::{Publication, PublishedPort};
+use crate::ssh_agent::{SshAgent, SshAgentStatus};
 
 /// Creates a sandbox. The default has the host's own programs and no network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +76,9 @@ pub struct CreateSandbox {
     /// The hosts that it may connect to; when absent, it has no network access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// The ssh agent that its programs reach; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh_agent: Option<SshAgent>,
     /// The ports of the host that lead into it as long as it lives.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishedPort>,
@@ -333,6 +337,9 @@ pub struct Sandbox {
     /// Its network status; absent if it has no network access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
+    /// Its ssh agent, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_agent: Option<SshAgentStatus>,
     /// The ports of the host that lead into it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Publication>,

@@ -44,6 +44,8 @@ names! {
         SecretMisdirected = "SECRET_MISDIRECTED",
         /// Files were copied between the host and a sandbox.
         FilesCopied = "FILES_COPIED",
+        /// The ssh agent of a sandbox signed or refused something, for the first time.
+        SshAgentUsed = "SSH_AGENT_USED",
     }
 }
 
@@ -126,6 +128,8 @@ pub enum Payload {
     SecretMisdirected(Misdirection),
     /// [`Kind::FilesCopied`].
     FilesCopied(FilesCopied),
+    /// [`Kind::SshAgentUsed`].
+    SshAgentUsed(SshAgentUse),
 }
 
 impl Payload {
@@ -147,6 +151,7 @@ impl Payload {
             Self::SandboxStarted(_) => Kind::SandboxStarted,
             Self::SecretMisdirected(_) => Kind::SecretMisdirected,
             Self::FilesCopied(_) => Kind::FilesCopied,
+            Self::SshAgentUsed(_) => Kind::SshAgentUsed,
         }
     }
 }
@@ -280,6 +285,25 @@ pub struct FilesCopied {
     pub bytes: u64,
 }
 
+/// The content of the event of a request to an ssh agent; nothing of what is signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SshAgentUse {
+    /// What was asked for.
+    pub request: String,
+    /// The fingerprint of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `signed`, `refused` or `failed`.
+    pub decision: String,
+    /// Why it was not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How many different requests to the ssh agent of a sandbox are recorded.
+pub const MAX_SSH_AGENT_USES: usize = 256;
+
 /// The direction in which files are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -348,6 +372,12 @@ mod tests {
                 path: "/tmp".into(),
                 paths: 2,
                 bytes: 3,
+            }),
+            Payload::SshAgentUsed(SshAgentUse {
+                request: "sign".into(),
+                key: None,
+                decision: "refused".into(),
+                reason: Some("no".into()),
             }),
         ]
     }

@@ -18,6 +18,10 @@ use crate::network::Policy;
 pub const SECRETS_DIRECTORY: &str = "/run/secrets";
 /// The socket of the ssh agent inside, if there is one. The variable [`SSH_AGENT_VARIABLE`] names it.
 pub const SSH_AGENT: &str = "/run/stockade/ssh-agent";
+/// The directory with that socket in a persistent sandbox: an agent that starts again makes a new socket.
+pub const SSH_AGENT_DIRECTORY: &str = "/run/stockade/ssh";
+/// The name of the socket in that directory.
+pub const SSH_AGENT_SOCKET: &str = "agent";
 /// The variable by which programs find an ssh agent.
 pub const SSH_AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 
@@ -69,6 +73,9 @@ pub struct SandboxSpec {
     /// The hosts that it may connect to; without a policy there is no network access at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Policy>,
+    /// Whether it has a directory for the socket of an ssh agent ([`SSH_AGENT_DIRECTORY`]).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ssh_agent: bool,
     /// Labels by which it can be found.
     pub labels: BTreeMap<String, String>,
     /// How long it lives unless the lease is renewed; if absent, until it is destroyed.

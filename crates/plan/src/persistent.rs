@@ -25,6 +25,7 @@ use crate::owners;
 use crate::programs::{Found, Programs};
 use crate::request::{HOSTNAME, Parts, Request};
 use crate::skeleton::GIT_CONFIGURATION;
+use crate::ssh_agent;
 
 /// The file of the certificates that programs trust ([`TRUSTED_INSIDE`]), in the sandbox's own
 /// directory.
@@ -103,6 +104,9 @@ impl Request {
         mounts.extend(self.secrets_directory());
         if self.network == Network::Egress {
             mounts.extend(name_files(directory, is_image)?);
+        }
+        if self.ssh_agent {
+            mounts.push(ssh_agent::mount(directory)?);
         }
         if let Some((_, host)) = self.workspace.as_ref().filter(|_| !is_image) {
             mounts.extend(git_file(directory, &host.real)?);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -183,6 +184,10 @@ impl Runtime for Bwrap {
 
     async fn trust(&self, id: &SandboxId, certificates: &str) -> Result<()> {
         self.0.trust(id, certificates).await
+    }
+
+    async fn agent_socket(&self, id: &SandboxId) -> Result<UnixListener> {
+        self.0.agent_socket(id).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

@@ -5,6 +5,7 @@
 //! response), then the users of responses: `stream`, `input`, `port`, `files`, `workspace_layer`,
 //! `snapshot`, `changes`, `usage`, and `full_copy` for hosts without overlays.
 
+mod agent_socket;
 mod call;
 mod changes;
 mod channel;
@@ -28,6 +29,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -532,6 +534,12 @@ impl Runtime for Native {
             file.set_len(bytes.len() as u64).map_err(failed)
         });
         written.await
+    }
+
+    async fn agent_socket(&self, id: &SandboxId) -> Result<UnixListener> {
+        self.inspect(id).await?;
+        let (client, id) = (self.0.clone(), id.clone());
+        files::blocking(move || agent_socket::make(&client.directory, &id)).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

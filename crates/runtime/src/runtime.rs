@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -273,6 +274,19 @@ pub trait Runtime: Debug + Send + Sync {
         self.listeners(id).await.map(drop)?;
         let reason = format!("the runtime `{}` does not support secrets", self.name());
         Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
+    }
+
+    /// Makes the socket of the ssh agent of a sandbox that was requested with one
+    /// ([`SandboxSpec::ssh_agent`]), in the place of an earlier one. Whoever accepts from it is the
+    /// agent. Every user inside may connect; none can replace it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it has no directory for it, [`Error::NoSandbox`], and
+    /// [`Error::Unsupported`] where no sandbox can have one.
+    async fn agent_socket(&self, id: &SandboxId) -> Result<UnixListener> {
+        self.inspect(id).await?;
+        let reason = format!("the runtime `{}` does not support ssh agents", self.name());
+        Err((Capability::SshAgent, Unsupported { reason, remedy: None }).into())
     }
 
     /// The metadata of a path. A link at its end is not followed.

@@ -22,6 +22,7 @@ use crate::published::Published;
 use crate::reaper;
 use crate::reserve::Reserve;
 use crate::service::Service;
+use crate::ssh_agents::SshAgents;
 use crate::store::{identity, sandboxes};
 use crate::terminations::Terminations;
 use crate::tools::Tools;
@@ -62,6 +63,7 @@ impl Service {
             wakers: Wakers::default(),
             tools: Tools::built_in(),
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
+            ssh_agents: SshAgents::new(&store),
             vault: Vault::new(options.vault_key.clone(), options.deadline),
             published: Published::default(),
             site: std::sync::OnceLock::new(),

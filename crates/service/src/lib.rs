@@ -8,7 +8,7 @@
 //! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
 //! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
 //! watches one sandbox. `reaper` removes what has no record, `launch` puts all of it together.
-//! `egress` serves the network of sandboxes. `orbiter`, `fireflow` and `nodes` hold the terms of these
+//! `egress` serves the network of sandboxes, `ssh_agents` their ssh agents. `orbiter`, `fireflow` and `nodes` hold the terms of these
 //! systems.
 
 mod activity;
@@ -21,6 +21,7 @@ mod elsewhere;
 mod events;
 mod failure;
 pub mod fireflow;
+mod first_events;
 mod handoff;
 mod handshake;
 mod host_paths;
@@ -47,6 +48,7 @@ mod sandboxes;
 mod selection;
 mod service;
 mod spec;
+mod ssh_agents;
 mod starts;
 mod store;
 pub mod streams;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stockade_api::{Network, NetworkStatus, Publication, Result, Sandbox};
+use stockade_api::{Network, NetworkStatus, Publication, Result, Sandbox, SshAgentStatus};
 use stockade_core::event::Reason;
 use stockade_core::network::binding::{Binding, CredentialSlot};
 use stockade_core::network::trust_variables;
@@ -142,6 +142,10 @@ impl SandboxRow {
                 .as_ref()
                 .and_then(|it| it.policy().ok())
                 .map(NetworkStatus::new),
+            ssh_agent: request
+                .ssh_agent
+                .as_ref()
+                .map(|agent| SshAgentStatus { keys: agent.keys(), problem: None }),
             published: request
                 .publish
                 .iter()

@@ -111,6 +111,10 @@ pub struct Create {
     /// not checked
     #[arg(long, value_name = "URL|env")]
     pub upstream_proxy: Option<OsString>,
+    /// Give the sandbox an ssh agent that signs what FILE permits: logins at hosts, and messages such as
+    /// commits of git, with keys of this ssh agent, of files or of the vault. The keys stay outside
+    #[arg(long, value_name = "FILE", conflicts_with = "in_process")]
+    pub ssh_agent: Option<PathBuf>,
     /// Publish a port: connections to HOST on this host reach the port INSIDE as long as the sandbox
     /// lives. Only processes of this user may connect, unless ADDRESS is not of the loopback
     #[arg(

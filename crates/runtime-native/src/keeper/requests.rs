@@ -328,11 +328,12 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         best_effort: _,
         access,
         network,
+        ssh_agent,
         labels: _,
         lease: _,
     } = spec;
     // The jails of the pool have the host's own files.
-    let has_own_files = *private_base;
+    let has_own_files = *private_base || *ssh_agent;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
         && !has_own_files
@@ -403,6 +404,7 @@ mod tests {
         assert!(!with(&|spec| spec.caches = vec![cache.clone()]));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
         assert!(!with(&|spec| spec.private_base = true));
+        assert!(!with(&|spec| spec.ssh_agent = true));
         assert!(!with(&|spec| spec.groups = vec![4]));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));

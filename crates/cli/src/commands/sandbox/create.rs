@@ -31,6 +31,7 @@ use crate::remote::chosen::chosen;
 use crate::remote::{self, Remote};
 use crate::request::{self, SandboxRequest};
 use crate::secrets;
+use crate::ssh_permissions;
 use crate::upstream_proxy;
 
 /// How many lines of the output of a failed command are shown.
@@ -346,6 +347,9 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             .because("`stockade exec` accepts another group for one command")
             .remedied_by(format!("--user {user}")));
     }
+    let ssh_agent = arguments.ssh_agent.as_deref();
+    let ssh_agent =
+        ssh_agent.map(|path| ssh_permissions::for_sandbox(path, current)).transpose()?;
     let has_network = requested.network.is_some();
     let upstream = upstream_proxy::read(arguments.upstream_proxy.as_deref(), has_network)?;
     Ok(CreateSandbox {
@@ -386,6 +390,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             network
         }),
         access_rules: requested.access_rules,
+        ssh_agent,
         publish: arguments.publish.iter().map(published_port).collect(),
         expiry: match arguments.ttl {
             None => Expiry::Default,

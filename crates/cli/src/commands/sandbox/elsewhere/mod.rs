@@ -319,6 +319,7 @@ fn create_arguments(arguments: &Run) -> Create {
         workspace: None,
         sandbox: arguments.sandbox,
         secrets: arguments.secrets,
+        ssh_agent: None,
         publish: Vec::new(),
         timeout: arguments.timeout,
         ttl: Some(OrNone(Some(ttl.min(Ttl::MAX)))),
