@@ -5,7 +5,7 @@
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
 //! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`,
-//! `vault`, `browser`; `wire` defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
+//! `vault`, `browser`; `wire` defines the protocol, and `schema` describes both. `workflows` is the list of operations on workflow runs, `wait` what these
 //! wait for, `measurement` the metrics for monitoring.
 
 pub mod body;
@@ -27,6 +27,7 @@ mod operation;
 mod published;
 mod sandbox;
 mod sandboxes;
+pub mod schema;
 mod secret_value;
 mod secrets;
 mod session;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use stockade_core::bytes::{Bytes, optional_path, path};
@@ -18,7 +19,7 @@ use crate::published::{Publication, PublishedPort};
 use crate::ssh_agent::{SshAgent, SshAgentStatus};
 
 /// Creates a sandbox. The default has the host's own programs and no network.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CreateSandbox {
     /// Its id; generated when absent.
@@ -58,6 +59,7 @@ pub struct CreateSandbox {
     pub default_uid: Option<u32>,
     /// The default working directory of commands.
     #[serde(with = "optional_path")]
+    #[schemars(with = "Option<Bytes>")]
     pub working_directory: Option<PathBuf>,
     /// The resources that its processes may use together.
     pub limits: Limits,
@@ -86,6 +88,7 @@ pub struct CreateSandbox {
     pub metadata: BTreeMap<String, String>,
     /// When it expires.
     #[serde(rename = "ttlSeconds", skip_serializing_if = "Expiry::is_default")]
+    #[schemars(with = "Option<f64>", extend("x-null" = "differs from an absent member"))]
     pub expiry: Expiry,
     /// The action when it expires, and when its processes are lost or the host is restarted;
     /// it is stopped when absent.
@@ -117,7 +120,7 @@ pub struct CreateSandbox {
 }
 
 /// When an image is downloaded from its registry.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PullPolicy {
     /// If the store does not have it.
@@ -136,7 +139,7 @@ impl PullPolicy {
 }
 
 /// The runtime that a sandbox would get.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SelectedRuntime {
     /// The requested runtime, if there was one.
@@ -149,13 +152,14 @@ pub struct SelectedRuntime {
 }
 
 /// A volume of the owner that is mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeMount {
     /// Its name.
     pub name: VolumeName,
     /// The mount point inside.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub inside: PathBuf,
     /// Whether the sandbox cannot change it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -163,6 +167,7 @@ pub struct VolumeMount {
     /// The directory or file in it that is mounted instead of the whole. It must exist, and no link
     /// may lead to it.
     #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Bytes>")]
     pub sub_path: Option<PathBuf>,
 }
 
@@ -175,16 +180,18 @@ impl VolumeMount {
 }
 
 /// A cache of the owner that is mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CacheMount {
     /// The tool whose cache it is, such as `npm`, or any name with a path inside.
     pub name: VolumeName,
     /// The project whose cache it is. Without one, all sandboxes of the owner that name none share it.
     #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Bytes>")]
     pub project: Option<PathBuf>,
     /// The mount point, for a name that is no tool.
     #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Bytes>")]
     pub inside: Option<PathBuf>,
 }
 
@@ -231,7 +238,7 @@ impl<'de> Deserialize<'de> for Expiry {
 }
 
 /// The action when a sandbox is idle.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum IdleAction {
     /// It is paused, and resumed by the next operation that needs it running.
@@ -245,7 +252,7 @@ pub enum IdleAction {
 
 /// The action when a sandbox expires, when its processes are lost, and when the host is restarted. In
 /// each case its changes in the workspace become a bundle.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExpiryAction {
     /// It is stopped. Its files remain for a day, or until it is killed if it was created with
@@ -260,7 +267,7 @@ pub enum ExpiryAction {
 }
 
 /// A user inside, with a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxUser {
     /// The name.
@@ -272,7 +279,7 @@ pub struct SandboxUser {
 }
 
 /// The ports that a browser may reach through the endpoint proxy (FireFlow's `SandboxProxyConfig`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Proxy {
     /// The port for requests that name none.
@@ -282,7 +289,7 @@ pub struct Proxy {
 }
 
 /// The properties of a sandbox.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
     /// Its id.
@@ -369,7 +376,7 @@ pub struct Sandbox {
 }
 
 /// The resource usage of a sandbox. Unknown values are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
     /// The number of running commands.
@@ -389,7 +396,7 @@ pub struct Metrics {
 }
 
 /// Gets one sandbox, with or without its resource usage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetSandbox {
     /// The sandbox.
@@ -400,7 +407,7 @@ pub struct GetSandbox {
 }
 
 /// Lists the caller's sandboxes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListSandboxes {
     /// Only those in one of these states; all except terminated ones when empty.
@@ -414,7 +421,7 @@ pub struct ListSandboxes {
 }
 
 /// Sandboxes, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxList {
     /// The sandboxes.
@@ -424,7 +431,7 @@ pub struct SandboxList {
 }
 
 /// Terminates a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KillSandbox {
     /// The sandbox.
@@ -454,7 +461,7 @@ impl From<ById> for KillSandbox {
 }
 
 /// Changes the labels of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeMetadata {
     /// The sandbox.
@@ -498,7 +505,7 @@ impl ChangeLimits {
 }
 
 /// Extends the life of a sandbox.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Renew {
     /// The sandbox.
@@ -507,6 +514,7 @@ pub struct Renew {
     /// never expires earlier than before.
     // An absent member is an error, not a sandbox that never expires.
     #[serde(deserialize_with = "Option::deserialize")]
+    #[schemars(extend("x-null" = "differs from an absent member"))]
     pub ttl_seconds: Option<f64>,
     /// Whether it may expire earlier than before.
     #[serde(default)]

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,6 +39,7 @@ use crate::sandbox::{
     ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
     Sandbox, SandboxList, SelectedRuntime,
 };
+use crate::schema::PlainSchema;
 use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
 use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
@@ -54,27 +56,27 @@ use crate::workspace::{
 };
 
 /// The response of an operation without a result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ack {}
 
 /// Images in a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageList {
     /// The images, each by a name and a platform.
     pub images: Vec<StoredImage>,
 }
 
 /// A request without fields.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
 
 /// Defines the trait, and from the same list its transport over a connection.
 macro_rules! operations {
     (
-        plain { $( $(#[$note:meta])* $name:ident($request:ty) -> $answer:ty; )* }
+        plain { $( $(#[doc = $note:literal])* $name:ident($request:ty) -> $answer:ty; )* }
         long { $(
-            $(#[$long_note:meta])*
+            $(#[doc = $long_note:literal])*
             $long:ident(caller, $first:ident: $first_kind:ty $(, $argument:ident: $kind:ty)*)
             -> Result<$long_answer:ty>;
         )* }
@@ -85,11 +87,11 @@ macro_rules! operations {
         #[async_trait]
         pub trait Sandboxes: Debug + Send + Sync {
             $(
-                $(#[$note])*
+                $(#[doc = $note])*
                 async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer>;
             )*
             $(
-                $(#[$long_note])*
+                $(#[doc = $long_note])*
                 async fn $long(
                     &self,
                     caller: &Caller,
@@ -106,7 +108,7 @@ macro_rules! operations {
             async fn call(&self, caller: &Caller, operation: &str, request: Value)
             -> Result<Value>;
             $(
-                $(#[$long_note])*
+                $(#[doc = $long_note])*
                 async fn $long(
                     &self,
                     caller: &Caller,
@@ -192,6 +194,22 @@ macro_rules! operations {
 
         /// The names of the operations with streamed responses.
         pub const LONG: &[&str] = &[$( stringify!($long) ),*];
+
+        /// The plain operations with the schemas of their requests and responses.
+        pub(crate) fn plain_schemas(generator: &mut SchemaGenerator) -> Vec<PlainSchema> {
+            vec![$(
+                PlainSchema {
+                    name: stringify!($name),
+                    description: concat!($($note),*).trim(),
+                    request: generator.subschema_for::<$request>(),
+                    response: generator.subschema_for::<$answer>(),
+                },
+            )*]
+        }
+
+        /// What the list says about the operations with streamed responses, by their names.
+        pub(crate) const LONG_DESCRIPTIONS: &[(&str, &str)] =
+            &[$( (stringify!($long), concat!($($long_note),*)) ),*];
 
         /// Calls a plain operation by its name, from JSON to JSON.
         ///

@@ -1,6 +1,7 @@
 //! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and ours,
 //! with their content. An event never contains file content, output, or an environment.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
@@ -50,7 +51,7 @@ names! {
 }
 
 /// One event, as it is stored and sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     /// Its number among all events of the store: later ones have greater numbers.
@@ -67,12 +68,28 @@ pub struct Event {
     pub at: Time,
     /// What happened: `type` and `data` in JSON.
     #[serde(flatten)]
+    #[schemars(with = "PayloadForm")]
     pub payload: Payload,
 }
 
+/// The form of [`Payload`] in JSON.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct PayloadForm {
+    /// What happened.
+    #[schemars(rename = "type", schema_with = "Kind::json_schema")]
+    kind: Kind,
+    /// The content, by its type.
+    data: serde_json::Map<String, serde_json::Value>,
+}
+
 /// Identifies an event: an operation records at most one of each kind.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct EventId(String);
 
 impl EventId {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Rules;
@@ -99,26 +100,30 @@ pub enum Root {
 }
 
 /// A host directory that the sandbox sees copy-on-write: changes are stored separately.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workspace {
     /// The directory.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub host: PathBuf,
     /// Its path inside.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub inside: PathBuf,
 }
 
 /// A host directory or file that is bind-mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostMount {
     /// Its path on the host.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub host: PathBuf,
     /// Its path inside.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub inside: PathBuf,
     /// Whether the sandbox may change it, on the host itself.
     pub writable: bool,
@@ -170,7 +175,7 @@ pub struct User {
 }
 
 /// The resources that the processes of a sandbox may use together; `None` is the runtime's default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of memory, swap included.
@@ -269,7 +274,9 @@ impl LimitName {
 }
 
 /// The walls and limits that a sandbox may run without. Every other wall is always required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum BestEffort {
     /// The wall `landlock`, on kernels without it.

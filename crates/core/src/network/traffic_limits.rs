@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most connections that a limit may allow.
@@ -11,7 +12,7 @@ pub const MAX_CONNECTIONS: u16 = 16_384;
 pub const MIN_BANDWIDTH: u64 = 1024;
 
 /// The limits of one sandbox. What is absent has no limit, or the usual one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TrafficLimits {
     /// Connections at a time; 256 when absent.
