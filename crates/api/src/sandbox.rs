@@ -471,7 +471,7 @@ pub struct ChangeMetadata {
 }
 
 /// Changes limits of a sandbox. What is absent stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeLimits {
     /// The sandbox.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::vault::SecretReference;
 
 /// An ssh agent outside of a sandbox, which signs only what is named here.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SshAgent {
     /// The permissions.
@@ -25,7 +26,7 @@ pub struct SshAgent {
 }
 
 /// One permission: to log in at hosts, or to sign messages.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SshPermission {
     /// The fingerprint of the key: `SHA256:…`.
@@ -42,7 +43,7 @@ pub struct SshPermission {
 }
 
 /// Whether the ssh agent of a sandbox answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SshAgentStatus {
     /// The fingerprints of the keys that it may use.

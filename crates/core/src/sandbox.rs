@@ -209,7 +209,7 @@ impl Limits {
 }
 
 /// New values for the limits that can change while a sandbox exists; an absent one stays as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LimitChange {
     /// See [`Limits::memory_bytes`].
