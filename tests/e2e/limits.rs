@@ -197,12 +197,16 @@ fn limits_change_while_commands_run(world: &World) {
     };
     assert_eq!(seen(), "536870912\n200000\n200\n200\n");
     // What is not named stays, and a refused change changes nothing.
-    update(&["box", "--memory", "128M"]).succeeds();
+    let told = update(&["box", "--memory", "128M"]);
+    let limits = "128.0 MiB of memory, 2 processors, 200 processes";
+    assert!(told.succeeds().stderr.contains(limits), "{told}");
+    let shown = world.stockade(&["show", "box"]).finish();
+    assert!(shown.stdout.contains(&format!("limits     {limits}\n")), "{shown}");
     assert_eq!(seen(), "134217728\n200000\n200\n200\n");
     update(&["box"]).ends_with(2);
     update(&["box", "--max-connections", "3"]).ends_with(1);
     assert_eq!(seen(), "134217728\n200000\n200\n200\n");
-    let hog = ["exec", "box", "--", "sh", "-c", "exec tail -c 200M /dev/zero"];
+    let hog = ["exec", "box", "--", "sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done"];
     world.stockade(&hog).finish().ends_with(137);
     // They outlast the processes.
     world.stockade(&["stop", "box"]).finish().succeeds();

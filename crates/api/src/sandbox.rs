@@ -494,7 +494,7 @@ impl ChangeLimits {
         if self.limits.is_empty() && self.network_limits.is_none() {
             let message = "the request names no limit that changes";
             return Err(Problem::new(Code::InvalidInput, message)
-                .remedied_by("stockade update ID --memory 2G"));
+                .remedied_by(format!("stockade update {} --memory 2G", self.id)));
         }
         if let Some((name, _)) = self.limits.each().find(|(_, value)| *value == 0) {
             let message = format!("the limit `{name}` must not be 0");

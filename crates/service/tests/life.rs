@@ -86,6 +86,7 @@ async fn limits_are_changed_in_the_runtime_first_and_then_recorded() {
     harness.fake.fail_next("change_limits", error);
     let refused = service.change_limits(&me, change(3)).await.unwrap_err();
     assert_eq!(refused.code, Code::LimitUnavailable);
+    assert!(refused.message.contains("nothing was changed"), "{refused:?}");
     let nothing = ChangeLimits { limits: LimitChange::default(), ..change(1) };
     let invalid = [change(0), nothing.clone()];
     for request in invalid {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{Group, Limit, Limits, Version, v1, v2};
+use super::{Group, Limit, Limits, Part, Version, v1, v2};
 
 /// Why a limit could not be changed. The limits are as before.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +63,10 @@ impl Group {
                 continue;
             };
             for limit in changed {
-                // Without an earlier limit, the new one stays until the next change.
-                let _ = self.change_one(limit, &before.only(&[limit]));
+                let _ = match (before.get(limit), self.part(limit)) {
+                    (None, Some(part)) => v2::lift(&part.directory, limit),
+                    _ => self.change_one(limit, &before.only(&[limit])).map_err(io::Error::other),
+                };
             }
             return Err(refused);
         }
@@ -73,12 +75,7 @@ impl Group {
 
     /// Whether the groups enforce a limit, or can be made to.
     pub fn can_limit(&self, limit: Limit) -> bool {
-        let is_available = |part: &super::Part| {
-            let parent = part.directory.parent();
-            part.version == Version::Two
-                && parent.is_some_and(|parent| v2::has(parent, limit.controller()))
-        };
-        self.part(limit).is_some() || self.parts.iter().any(is_available)
+        self.part(limit).is_some() || self.parts.iter().any(|part| part.can_get(limit))
     }
 
     /// Ensures that one of the groups can enforce a limit.
@@ -86,9 +83,9 @@ impl Group {
         if self.part(limit).is_some() {
             return Ok(());
         }
-        let unified = self.parts.iter_mut().find(|part| part.version == Version::Two);
-        let part = unified.ok_or(ChangeRefused::Absent(limit))?;
-        let parent = part.directory.parent().unwrap_or_else(|| Path::new("/"));
+        let part = self.parts.iter_mut().find(|part| part.can_get(limit));
+        let part = part.ok_or(ChangeRefused::Absent(limit))?;
+        let parent = part.parent();
         v2::give(parent, &[limit.controller()]).map_err(|source| {
             let file = parent.join("cgroup.subtree_control").display().to_string();
             ChangeRefused::Kernel { limit, file, source }
@@ -126,12 +123,22 @@ impl Group {
     }
 }
 
+impl Part {
+    /// Whether it can be made to enforce a limit: its parent has the controller.
+    fn can_get(&self, limit: Limit) -> bool {
+        self.version == Version::Two && v2::has(self.parent(), limit.controller())
+    }
+
+    fn parent(&self) -> &Path {
+        self.directory.parent().unwrap_or_else(|| Path::new("/"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::super::Part;
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -141,6 +148,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap().keep();
         let directory = place.join("box");
         fs::create_dir(&directory).unwrap();
+        fs::write(place.join("cgroup.controllers"), "cpu memory pids\n").unwrap();
         fs::write(place.join("cgroup.subtree_control"), "").unwrap();
         for (file, content) in files {
             fs::write(directory.join(file), content).unwrap();
@@ -173,6 +181,15 @@ mod tests {
         let given = fs::read_to_string(place.join("cgroup.subtree_control")).unwrap();
         assert_eq!(given, "+pids");
         assert_eq!(group.enforcer(Limit::Cpus), Some("cgroup v2"));
+        // One without the controllers is beside hierarchies of version 1 that have them.
+        fs::write(place.join("cgroup.controllers"), "\n").unwrap();
+        let parts = vec![Part { enforced: Vec::new(), ..group.parts.remove(0) }];
+        let mut beside = Group { parts, freezer: None };
+        assert!(!beside.can_limit(Limit::Memory));
+        let refused = beside.change(&Limits::default(), &limits).unwrap_err();
+        assert!(matches!(refused, ChangeRefused::Absent(Limit::Memory)), "{refused}");
+        let parts = vec![Part { enforced: vec![Limit::Memory], ..beside.parts.remove(0) }];
+        let mut group = Group { parts, freezer: None };
 
         let refused = group.change(&limits, &Limits { memory_bytes: Some(MIB), ..before });
         let Err(ChangeRefused::InUse { used: 2_000_000, limit: MIB }) = refused else {
@@ -204,15 +221,20 @@ mod tests {
 
     #[test]
     fn limits_that_were_changed_are_set_back_when_another_one_fails() {
-        let files = [("memory.max", "1000000")];
-        let (mut group, place) = group(Version::Two, &[Limit::Memory], &files);
-        let before = Limits { memory_bytes: Some(1_000_000), ..Limits::default() };
-        // The kernel made no file for the processors.
-        let limits = Limits { memory_bytes: Some(MIB), cpu_millis: Some(100), pids: None };
-        let refused = group.change(&before, &limits).unwrap_err();
-        assert_eq!(refused.limit(), Limit::Cpus, "{refused}");
-        assert_eq!(read(&place, "memory.max"), "1000000");
-        std::mem::forget(group);
-        fs::remove_dir_all(place).unwrap();
+        for before in [Some(1_000_000), None] {
+            let files = [("memory.max", "1000000"), ("memory.swap.max", "0")];
+            let (mut group, place) = group(Version::Two, &[Limit::Memory], &files);
+            let before = Limits { memory_bytes: before, ..Limits::default() };
+            // The kernel made no file for the processors.
+            let limits = Limits { memory_bytes: Some(MIB), cpu_millis: Some(100), pids: None };
+            let refused = group.change(&before, &limits).unwrap_err();
+            assert_eq!(refused.limit(), Limit::Cpus, "{refused}");
+            // A file of these tests is not cut short.
+            let is_lifted = read(&place, "memory.max").starts_with("max");
+            assert_eq!(is_lifted, before.memory_bytes.is_none());
+            assert!(is_lifted || read(&place, "memory.max") == "1000000");
+            std::mem::forget(group);
+            fs::remove_dir_all(place).unwrap();
+        }
     }
 }

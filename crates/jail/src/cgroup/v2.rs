@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::detect::Unified;
 use super::files;
-use super::{Cause, Limits, cpu_quota};
+use super::{Cause, Limit, Limits, cpu_quota};
 
 /// A group that was created, and what was moved for that.
 #[derive(Debug)]
@@ -187,6 +187,16 @@ pub(super) fn change(group: &Path, limits: &Limits) -> Result<(), (&'static str,
         }
     }
     Ok(())
+}
+
+/// Lifts a limit that a group did not have before.
+pub(super) fn lift(group: &Path, limit: Limit) -> io::Result<()> {
+    let files: &[&str] = match limit {
+        Limit::Memory => &["memory.max", "memory.swap.max"],
+        Limit::Cpus => &["cpu.max"],
+        Limit::Pids => &["pids.max"],
+    };
+    files.iter().try_for_each(|file| files::write(group, file, "max"))
 }
 
 /// The memory that the kernel cannot take back from the processes of a group, in bytes: all but the

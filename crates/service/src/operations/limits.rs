@@ -7,8 +7,9 @@ use std::sync::Arc;
 use stockade_api::{Caller, ChangeLimits, Network, Result, Sandbox};
 use stockade_core::event::{NetworkChange, Payload};
 use stockade_core::sandbox::Limits;
-use stockade_core::{Operation, State};
+use stockade_core::{Code, Operation, Problem, State};
 use stockade_durable::{Context, Failure, Step, StepOptions};
+use stockade_runtime::Error;
 
 use super::network::without_network;
 use super::record_with_next;
@@ -92,7 +93,13 @@ async fn change_in_runtime(inner: &Inner, row: &SandboxRow, request: &ChangeLimi
     }
     let runtime = inner.runtime(&row.runtime)?;
     let changed = inner.with_deadline(runtime.change_limits(&row.id, &request.limits)).await;
-    changed.map_err(|error| runtime_problem(&error))
+    changed.map_err(|error| match error {
+        Error::Limit { limit, reason, remedy } => {
+            let message = format!("the limit `{limit}` cannot be changed, so nothing was changed");
+            Problem::new(Code::LimitUnavailable, message).because(reason).remedied_by(remedy)
+        }
+        error => runtime_problem(&error),
+    })
 }
 
 /// The network with the new limits on traffic.
