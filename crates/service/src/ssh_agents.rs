@@ -221,11 +221,28 @@ impl Inner {
             return;
         }
         let Some(_driver) = self.locks.try_lock(id) else { return };
+        self.serve_if_running(id).await;
+    }
+
+    async fn serve_if_running(&self, id: &SandboxId) {
         if let Ok(Some(row)) = sandboxes::find(&*self.store, id).await
             && row.state == State::Running
         {
             self.ensure_agent(&row).await;
         }
+    }
+
+    /// Serves the agent of a running sandbox before a command starts, if it is not served. Its status tells
+    /// why it cannot be.
+    ///
+    /// # Errors
+    /// If another change of the sandbox does not end.
+    pub(crate) async fn await_agent(&self, row: &SandboxRow) -> Result<()> {
+        if row.request.ssh_agent.is_some() && !self.ssh_agents.is_served(&row.id) {
+            let _driver = self.lock_sandbox(&row.id).await?;
+            self.serve_if_running(&row.id).await;
+        }
+        Ok(())
     }
 
     async fn start_agent(&self, row: &SandboxRow, agent: &SshAgent) -> Result<Running> {
