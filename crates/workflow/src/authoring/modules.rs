@@ -155,7 +155,7 @@ impl Disk {
                 let meant = nearest(specifier, NAMES);
                 let hint = meant.map(|meant| format!(" — did you mean \"{meant}\"?"));
                 let hint = hint.unwrap_or_else(|| {
-                    ": no directory above the workflow has a node_modules; only \"smithers-orchestrator\", \"stockade\", and files of the project (./ and ../) can be imported without it"
+                    ": no directory above the workflow has a node_modules; only \"smithers-orchestrator\", \"stockade\", and files of the project (./ and ../) can be imported without it. Packages that need Node.js need an engine on Node.js, which is planned"
                         .to_owned()
                 });
                 format!("cannot find the package \"{specifier}\"{hint}")
@@ -302,7 +302,8 @@ mod tests {
         assert!(found("../../outside").unwrap_err().contains("leads outside of the project"));
         assert!(found("../link").unwrap_err().contains("leads outside of"));
         assert!(found("./gone").unwrap_err().contains("tried flows/gone, flows/gone.ts"));
-        assert!(found("left-pad").unwrap_err().contains("the package \"left-pad\""));
+        let why = found("left-pad").unwrap_err();
+        assert!(why.contains("the package \"left-pad\"") && why.contains("is planned"), "{why}");
         write("p/node_modules/zod/package.json", "{}");
         let why = found("ai").unwrap_err();
         assert!(why.contains("\"ai\": ai is not installed. Packages that need"), "{why}");
