@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::activity::Activity;
 use crate::attachments::Attachments;
+use crate::downloads::Downloads;
 use crate::egress::{Egress, StoredValues};
 use crate::failure::store_problem;
 use crate::handoff::Handoffs;
@@ -64,6 +65,7 @@ impl Service {
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
             vault: Vault::new(options.vault_key.clone(), options.deadline),
             published: Published::default(),
+            downloads: Downloads::default(),
             site: std::sync::OnceLock::new(),
             link_keys: LinkKeys::default(),
             stop,
