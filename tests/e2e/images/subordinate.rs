@@ -184,6 +184,13 @@ fn a_sandbox_has_them_to_its_end(world: &World) {
         "-c",
         &format!("cd {}; echo new > made; chmod 600 made", world.project.display()),
     ]);
+    // Its root is the caller without any capability, and reaches nothing of other users.
+    let attack = "grep CapEff /proc/self/status; cat /data/own/file || echo denied";
+    let seen = works(&["exec", "--user", "0", "box", "--", "sh", "-c", attack]);
+    assert_eq!(seen, "CapEff:\t0000000000000000\ndenied\n");
+    let map = sh("box", "cat /proc/self/uid_map");
+    let numbers: Vec<_> = map.split_ascii_whitespace().collect();
+    assert_eq!(numbers[..3], ["0", &world.identity.uid().to_string(), "1"], "{map}");
     let layers = world.data().join("runtime");
     assert!(owners(&layers).contains(&(FIRST + 32)), "{:?}", owners(&layers));
 
@@ -237,6 +244,7 @@ fn a_sandbox_without_them_is_refused_before_it_is_made(world: &World) {
     let made =
         stockade(world, "", &["create", "--id", "one", "--pull", "never", "--image", "many:1"]);
     assert!(made.status.success(), "{}", text(&made));
+    assert!(text(&made).contains("usermod --add-subuids"), "{}", text(&made));
     let own = stockade(world, "", &["exec", "one", "--", "id", "-u"]);
     prints(&own, &format!("{}\n", world.identity.uid()));
 }

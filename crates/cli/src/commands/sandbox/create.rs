@@ -229,10 +229,12 @@ pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
         let data = open_data_dir(&data_path()?)?;
         registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
         let note = arguments.sandbox.image.as_deref().map(|image| request::root(image, &current));
-        if let Some(Root::Image(name)) = note
-            && let Some(note) = images::unpinned_note(&name)
-        {
-            notify(&format!("note: {}", escaped(&note)));
+        if let Some(Root::Image(name)) = note {
+            let of_ids = arguments.sandbox.user.is_none();
+            let of_ids = of_ids.then(|| images::note_before_creation(&name, &data)).flatten();
+            for note in images::unpinned_note(&name).into_iter().chain(of_ids) {
+                notify(&format!("note: {}", escaped(&note)));
+            }
         }
     }
     let mut request = request_in(arguments, &current)?;
