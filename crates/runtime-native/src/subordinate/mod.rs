@@ -23,7 +23,7 @@ use crate::wire::{Failure, InitialState};
 
 pub(crate) use self::process::run;
 
-/// The word that selects the process, after [`crate::keeper::helpers::ARGUMENT`].
+/// The word that selects the process among the helpers of the keeper.
 pub(crate) const JOB: &str = "subordinate";
 
 /// What the process is to do. Descriptors are attached in the order that is named.
