@@ -13,6 +13,7 @@ mod browser;
 mod bundle;
 mod caller;
 mod command;
+mod download;
 mod endpoint;
 mod event;
 mod files;
@@ -58,6 +59,7 @@ pub use command::{
     CommandLine, Ending, Execute, ExecuteResult, OutputChunk, OutputEnd, OutputItem, ReadOutput,
     Terminal,
 };
+pub use download::{DownloadProgress, DownloadStatus, WaitDownload};
 pub use endpoint::{
     Connect, Endpoint, HttpHead, HttpRequest, HttpResponse, HttpStream, Method, OpenWebSocket,
     ResolveEndpoint, WebSocket,

@@ -18,6 +18,7 @@ use crate::bundle::{
 };
 use crate::caller::Caller;
 use crate::command::{Execute, ExecuteResult, OutputItem, ReadOutput};
+use crate::download::{DownloadStatus, WaitDownload};
 use crate::endpoint::{
     Connect, Endpoint, HttpRequest, HttpResponse, HttpStream, OpenWebSocket, ResolveEndpoint,
     WebSocket,
@@ -330,6 +331,8 @@ operations! {
         remove_snapshot(SnapshotId) -> Ack;
         /// Lists the images in the store of the server's own runtime, which all owners can use.
         images(Empty) -> ImageList;
+        /// Waits some seconds for news of the download that an operation of the caller needs.
+        wait_download(WaitDownload) -> DownloadStatus;
         /// Creates a bundle of a sandbox's changes in its workspace, for review.
         collect_changes(CollectChanges) -> CollectedChanges;
         /// Copies a directory of a sandbox to a new one on the host; for the owner of the server.

@@ -234,8 +234,8 @@ fn view(
 /// Puts files of a workspace that have several names into its upper layer.
 fn place_hard_links(workspace: &Path, upper: &Dir, identity: &Identity) -> Result<(), Error> {
     let survey = owners::survey(identity, workspace, owners::ENTRIES_OF_A_KEEPER);
-    let ownership =
-        identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
+    let range = identity.range().filter(|range| range.subordinate().is_none());
+    let ownership = range.map(|range| Ownership { host_start: range.start, count: range.count });
     let placed =
         survey.hard_links.place(workspace, upper, ownership, owners::HARD_LINKS_OF_A_KEEPER);
     placed.map(drop).map_err(|error| Error::HostPath {

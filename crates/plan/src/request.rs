@@ -112,7 +112,7 @@ impl Request {
         let opened = match (root, &paths) {
             (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
             (Root::Image(name), Some(paths)) => {
-                let (top, rest) = image_root::open(name, paths.data(), spec, own)?;
+                let (top, rest) = image_root::open(name, paths.data(), spec, (own, users))?;
                 image = Some(rest);
                 Some(top)
             }

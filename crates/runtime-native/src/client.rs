@@ -2,7 +2,7 @@
 //! directory, and uses the descriptors that it receives to do the rest itself.
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and its
-//! response), then the users of responses: `stream`, `input`, `port`, `files`, `workspace_layer`,
+//! response), then the users of responses: `stream`, `input`, `port`, `files`, `subordinate`,
 //! `snapshot`, `changes`, `usage`, and `full_copy` for hosts without overlays.
 
 mod agent_socket;
@@ -12,16 +12,17 @@ mod channel;
 mod container;
 mod files;
 mod full_copy;
+mod image_ids;
 mod input;
 mod port;
 mod readiness;
 mod snapshot;
 mod start;
 mod stream;
+mod subordinate;
 #[cfg(test)]
 mod tests;
 mod usage;
-mod workspace_layer;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,6 +47,7 @@ use tokio::time::timeout;
 
 use self::call::{Client, Exchange, unexpected_answer};
 pub use self::container::{NewContainer, StagedContainer};
+use self::image_ids::ImageIds;
 use self::input::InputWriter;
 use self::snapshot::Prepared;
 use self::start::Starter;
@@ -94,8 +96,8 @@ impl Native {
     /// The request with its image's tar archive replaced by the directory of the unpacked image.
     /// The archive is unpacked into the data directory unless that directory already exists. The name
     /// of an image of the store is replaced by its digest, and the request is completed with what the
-    /// image says.
-    async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
+    /// image says. Returns also whether the sandbox has the caller's subordinate ids.
+    async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<(SandboxSpec, bool)> {
         if matches!(spec.root, Root::Image(_) | Root::Snapshot(_)) {
             let client = self.0.clone();
             return files::blocking(move || {
@@ -103,16 +105,20 @@ impl Native {
                     Root::Snapshot(snapshot) => snapshot::root_of(&client.directory, snapshot)?,
                     root => Some(root.clone()),
                 };
-                let Some(Root::Image(name)) = root else { return Ok(spec) };
+                let Some(Root::Image(name)) = root else { return Ok((spec, false)) };
                 let image = find_image(&client, &name)?;
-                let one_id = !rustix::process::geteuid().is_root();
+                let ids = image_ids::choose(&client, &spec)?;
+                let subordinate = ids == ImageIds::Subordinate;
+                if subordinate {
+                    image_ids::unpack(&client, &image)?;
+                }
                 let asked = spec.root.clone();
-                let (mut spec, _) = image_root::complete(spec, &image, one_id)
+                let (mut spec, _) = image_root::complete(spec, &image, ids == ImageIds::Own)
                     .map_err(|error| Failure::from(error).into_error(&CREATE))?;
                 if matches!(asked, Root::Snapshot(_)) {
                     spec.root = asked;
                 }
-                Ok(spec)
+                Ok((spec, subordinate))
             })
             .await;
         }
@@ -121,13 +127,13 @@ impl Native {
         }
         let archive = match &spec.root {
             Root::Directory(path) if path.is_file() => path.clone(),
-            _ => return Ok(spec),
+            _ => return Ok((spec, false)),
         };
         let data = self.0.data().to_owned();
         let unpacked = files::blocking(move || {
             stockade_plan::image::directory(&archive, &data).map_err(image_error)
         });
-        Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
+        Ok((SandboxSpec { root: Root::Directory(unpacked.await?), ..spec }, false))
     }
 
     /// Makes the private base of the present state of the host, unless it exists.
@@ -161,7 +167,7 @@ impl Native {
             Directory::open(&data, launcher).map_err(|error| failed(io::Error::other(error)))?;
         // The keeper works in another directory.
         let absolute = data.canonicalize().map_err(failed)?;
-        Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
+        Ok(Self(Arc::new(Client::new(directory, launcher, Starter::new(absolute, keeper, pool)))))
     }
 
     /// Whether the data directory may contain a sandbox. Starts no keeper.
@@ -283,7 +289,7 @@ impl Runtime for Native {
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
-        let spec = &self.with_unpacked_image(spec.clone()).await?;
+        let (spec, subordinate) = &self.with_unpacked_image(spec.clone()).await?;
         let mut attempts = call::ATTEMPTS;
         let mut without_overlay = None;
         loop {
@@ -303,6 +309,7 @@ impl Runtime for Native {
                 id: id.clone(),
                 spec: Box::new(spec.clone()),
                 layers,
+                subordinate: *subordinate,
                 container: None,
             };
             let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());

@@ -44,6 +44,9 @@ pub enum Request {
         /// already exists, they are ignored. If a locked uid range owns them, the descriptor of the
         /// lock is attached.
         layers: Option<Layers>,
+        /// Whether it has the caller's subordinate ids.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        subordinate: bool,
         /// The container that another engine has made for it, whose init waits at the other end of
         /// the attached descriptor.
         #[serde(default, skip_serializing_if = "Option::is_none")]

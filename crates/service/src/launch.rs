@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::activity::Activity;
 use crate::attachments::Attachments;
+use crate::downloads::Downloads;
 use crate::egress::{Egress, StoredValues};
 use crate::failure::store_problem;
 use crate::handoff::Handoffs;
@@ -66,6 +67,7 @@ impl Service {
             ssh_agents: SshAgents::new(&store),
             vault: Vault::new(options.vault_key.clone(), options.deadline),
             published: Published::default(),
+            downloads: Downloads::default(),
             site: std::sync::OnceLock::new(),
             link_keys: LinkKeys::default(),
             stop,

@@ -16,6 +16,7 @@ mod attachments;
 mod clock;
 mod connection;
 mod delivery;
+mod downloads;
 mod egress;
 mod elsewhere;
 mod events;
@@ -61,7 +62,7 @@ mod vault;
 mod wakers;
 
 pub use host_paths::allowed as allowed_host_path;
-pub use image_source::ImageSource;
+pub use image_source::{ImageSource, Report};
 pub use key_source::KeySource;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;

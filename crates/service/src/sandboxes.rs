@@ -8,18 +8,19 @@ use stockade_api::{
     BundleList, ById, Caller, ChangeInjections, ChangeLimits, ChangeMetadata, ChangeNetwork,
     ChangeWorkspace, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
     CommitWorkspace, CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret,
-    CreatedKey, DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent,
-    FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList, ImportSecret, Items,
-    KeyList, KillCommand, KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys,
-    ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs, NodeType, OpenPort, OpenSession,
-    OpenWebSocket, OpenedPort, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges,
-    ReadEvents, ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles, RecordedEvent, RejectBundle,
-    RejectedBundle, RemoveFile, RemoveSecret, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
-    Restore, Result, RevokeKey, RotateSecret, RunNode, RunTool, Sandbox, SandboxList, Sandboxes,
-    SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets,
-    ShowBundle, Snapshot, StatFile, StoredSecret, StoredSecrets, SyncFiles, TakeSnapshot, Tool,
-    ToolResult, WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList,
-    WorkspaceTree, WriteFile, WriteResult, WriteSecretFile,
+    CreatedKey, DiffBundle, DownloadStatus, Duplex, Empty, Endpoint, Execute, ExecuteResult,
+    FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList,
+    ImportSecret, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
+    ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs,
+    NodeType, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo,
+    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace,
+    ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, RemoveSecret, Renew,
+    ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RotateSecret, RunNode,
+    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles,
+    Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, StoredSecret,
+    StoredSecrets, SyncFiles, TakeSnapshot, Tool, ToolResult, WaitDownload, WebSocket,
+    WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
+    WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -277,6 +278,15 @@ impl Sandboxes for Service {
         let runtime = self.inner.runtime(self.inner.default_runtime)?;
         let images = runtime.images().await.map_err(|error| runtime_problem(&error))?;
         Ok(ImageList { images })
+    }
+
+    async fn wait_download(
+        &self,
+        caller: &Caller,
+        request: WaitDownload,
+    ) -> Result<DownloadStatus> {
+        let WaitDownload { image, seen } = request;
+        Ok(self.inner.downloads.wait(&caller.owner, &image, seen).await)
     }
 
     async fn collect_changes(

@@ -72,7 +72,10 @@ impl Sandbox {
             record.stage = record::Stage::Ended(EndedRecord {
                 reason: HOST_RESTARTED.to_owned(),
                 cause: EndCause::HostRestarted,
-                host_start: owner_of_files(dir.as_fd()),
+                host_start: match record.subordinate {
+                    true => Some(0),
+                    false => owner_of_files(dir.as_fd()),
+                },
                 isolation: None,
                 commands: Vec::new(),
             });
@@ -322,6 +325,7 @@ mod tests {
             begun: None,
             whole: None,
             is_container: false,
+            subordinate: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,

@@ -36,7 +36,7 @@ impl Sandbox {
         request: CreateRequest,
         is_created: &mut bool,
     ) -> Result<Self, Failure> {
-        let CreateRequest { id, mut spec, layers, lock: connection, container } = request;
+        let CreateRequest { id, mut spec, layers, lock: connection, container, .. } = request;
         let (Some(layers), Some(container), Some(connection)) = (layers, container, connection)
         else {
             let text = "this keeper only takes over containers that a client has started";
@@ -60,6 +60,7 @@ impl Sandbox {
             begun,
             whole: layers.whole.clone(),
             is_container: true,
+            subordinate: false,
             created_at_ms: boot_time::wall_ms(),
             lease: spec.lease.map(record::Lease::from_now),
             user,

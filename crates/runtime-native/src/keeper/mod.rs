@@ -54,7 +54,7 @@ use self::client::Client;
 use self::command::Command;
 use self::context::{Context, STORE_DELAY};
 use self::disk_reserve::DiskReserve;
-use self::helpers::{Helpers, Job, Outcome};
+use self::helpers::{Helpers, Job, Layers, Outcome};
 use self::pool::Pool;
 use self::reactor::{Interest, Source, Watched};
 use self::sandbox::{Lifecycle, Sandbox};
@@ -602,7 +602,8 @@ impl Keeper {
         }
         if sandbox.is_active() || sandbox.is_waited_for() {
             let dir = self.context.directory.path().join("sandboxes").join(&sandbox.name);
-            let started = self.helpers.measure(&self.context.reactor, key, &dir, limit);
+            let layers = Layers { dir: &dir, subordinate: sandbox.record.subordinate };
+            let started = self.helpers.measure(&self.context.reactor, key, layers, limit);
             sandbox.measuring = matches!(started, Ok(true));
         }
         if !sandbox.measuring {

@@ -53,6 +53,9 @@ pub(super) struct Record {
     /// Whether it is a container that another engine has made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_container: bool,
+    /// Whether it has the subordinate ids of the keeper's user, which own files in its layers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) subordinate: bool,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
@@ -292,6 +295,7 @@ mod tests {
             begun: None,
             whole: None,
             is_container: false,
+            subordinate: false,
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },

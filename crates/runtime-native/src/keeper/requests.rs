@@ -45,11 +45,12 @@ impl Keeper {
                 self.disconnect(id);
                 return;
             }
-            Request::Create { id: name, spec, layers, container } => {
+            Request::Create { id: name, spec, layers, subordinate, container } => {
                 let request = CreateRequest {
                     id: Some(name),
                     spec: *spec,
                     layers,
+                    subordinate,
                     lock: descriptors.pop(),
                     container,
                 };
@@ -183,6 +184,7 @@ impl Keeper {
             return Err(Failure::Draining);
         }
         if request.container.is_none()
+            && !request.subordinate
             && is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
             && let Some(key) = self.take_from_pool()
         {

@@ -100,6 +100,7 @@ impl Fixture {
             begun: None,
             whole: None,
             is_container: false,
+            subordinate: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,

@@ -18,6 +18,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
 use crate::attachments::Attachments;
+use crate::downloads::Downloads;
 use crate::egress::Egress;
 use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
@@ -67,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) ssh_agents: SshAgents,
     pub(crate) vault: Vault,
     pub(crate) published: Published,
+    pub(crate) downloads: Downloads,
     /// Where browsers reach ports; none without a listener over TCP.
     pub(crate) site: OnceLock<PortSite>,
     pub(crate) link_keys: LinkKeys,

@@ -30,9 +30,11 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         request
     };
     Some(match operation {
-        "create" | "select_runtime" | "snapshots" | "images" | "tools" | "bundles"
-        | "propose_changes" | "create_key" | "keys" | "revoke_key" | "create_secret"
-        | "import_secret" | "secrets" | "rotate_secret" | "remove_secret" => return None,
+        "create" | "select_runtime" | "snapshots" | "images" | "wait_download" | "tools"
+        | "bundles" | "propose_changes" | "create_key" | "keys" | "revoke_key"
+        | "create_secret" | "import_secret" | "secrets" | "rotate_secret" | "remove_secret" => {
+            return None;
+        }
         "write_secret_file" => json!({
             "sandboxId": sandbox, "path": "/run/secrets/k", "secret": {"ref": "a"},
         }),

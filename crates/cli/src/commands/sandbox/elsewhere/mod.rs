@@ -104,7 +104,7 @@ fn run_recorded(
     let root = sent.project.root.clone();
     let (copy, spool) = (sent.directory()?, sent.data.path().to_owned());
     let ended = remote::with(ServerMode { in_process: false }, async |remote| {
-        let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
+        let made = create::create(&remote, request).await?;
         let made = create::give_values(&remote, made, values).await?;
         let uploaded = prepare_there(&remote, &made, (&root, &copy), script).await;
         let size = match uploaded {
