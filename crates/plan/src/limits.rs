@@ -105,7 +105,7 @@ pub fn enforce(
     let (group, refusals) = create_groups(groups, cgroup_limits);
     let by = group
         .enforcer(Limit::Pids)
-        .map_or(by_rlimit.to_owned(), |group| format!("{group}, and {by_rlimit}"));
+        .map_or_else(|| by_rlimit.to_owned(), |group| format!("{group}, and {by_rlimit}"));
     let mut reports = vec![report(LimitName::Processes, Enforcement::Enforced, &by)];
     reports.extend(disk_report(disk, requested.disk_bytes.is_some()));
     let each = [

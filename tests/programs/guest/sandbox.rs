@@ -258,7 +258,8 @@ async fn seen(scene: &Scene) -> String {
     "memory.max, cpu.max and pids.max, read-only".to_owned()
 }
 
-/// Limits of a running sandbox change, and what it sees of them too, also where it had none.
+/// Limits of a running sandbox change, and what it sees of them too. One that had none gets them where
+/// the keeper's group can give them.
 async fn changed(scene: &Scene) -> String {
     let id = scene.create("box", limited()).await;
     let before = scene.start(&id, "beside", &["probe", "linger", "here"]).await;
@@ -281,10 +282,18 @@ async fn changed(scene: &Scene) -> String {
     assert_eq!(scene.run(&id, "hog", HOG).await.0, Ending::OutOfMemory);
     // The next keeper knows them, also those of a sandbox that was created without any.
     let free = scene.create("free", SandboxSpec::default()).await;
-    scene.native.change_limits(&free, &change(48)).await.unwrap();
+    let added = scene.native.change_limits(&free, &change(48)).await;
     kill_process(keeper(&scene.data), Signal::KILL).unwrap();
-    assert_eq!(read(&free, "first").await, "50331648\n150000 100000\n99\n");
-    assert_eq!(scene.run(&free, "hog", HOG).await.0, Ending::OutOfMemory);
+    assert_eq!(read(&id, "third").await, "67108864\n150000 100000\n99\n");
+    match added {
+        Ok(()) => {
+            assert_eq!(read(&free, "first").await, "50331648\n150000 100000\n99\n");
+            assert_eq!(scene.run(&free, "hog", HOG).await.0, Ending::OutOfMemory);
+        }
+        // This process is in the group of the keeper.
+        Err(Error::Limit { reason, .. }) => assert!(reason.contains("without"), "{reason}"),
+        Err(other) => panic!("{other:?}"),
+    }
     scene.native.kill(&id, &ExecId::new("beside").unwrap()).await.unwrap();
     assert_eq!(wait_for_output(before).await.0, Ending::Killed);
     reason

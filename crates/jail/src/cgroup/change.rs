@@ -12,6 +12,17 @@ pub enum ChangeRefused {
     /// processes run: each would have to be moved.
     #[error("the sandbox was created without the limit `{}`, and its control groups cannot get it while processes run", .0.name())]
     Absent(Limit),
+    /// The group above cannot be made to give the controller: other processes are in it.
+    #[error("the sandbox was created without the limit `{}`, and {file} cannot be changed now", limit.name())]
+    NotGiven {
+        /// The limit.
+        limit: Limit,
+        /// The control file.
+        file: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
     /// More memory is in use.
     #[error(
         "the sandbox uses {used} bytes of memory now, which is more than the new limit of {limit} bytes"
@@ -39,7 +50,9 @@ impl ChangeRefused {
     /// The limit.
     pub const fn limit(&self) -> Limit {
         match self {
-            Self::Absent(limit) | Self::Kernel { limit, .. } => *limit,
+            Self::Absent(limit) | Self::NotGiven { limit, .. } | Self::Kernel { limit, .. } => {
+                *limit
+            }
             Self::InUse { .. } => Limit::Memory,
         }
     }
@@ -88,7 +101,7 @@ impl Group {
         let parent = part.parent();
         v2::give(parent, &[limit.controller()]).map_err(|source| {
             let file = parent.join("cgroup.subtree_control").display().to_string();
-            ChangeRefused::Kernel { limit, file, source }
+            ChangeRefused::NotGiven { limit, file, source }
         })?;
         part.enforced.push(limit);
         Ok(())

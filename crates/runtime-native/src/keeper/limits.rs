@@ -121,7 +121,7 @@ fn report_new(jail: &mut Jail, values: &cgroup::Limits, by: Option<&str>) {
             reports.push(LimitReport {
                 name: name.as_str().into(),
                 enforcement: Enforcement::Enforced,
-                by: by.or(group.enforcer(limit)).unwrap_or("control group").to_owned(),
+                by: by.or_else(|| group.enforcer(limit)).unwrap_or("control group").to_owned(),
             });
         }
     }
@@ -140,6 +140,7 @@ fn refused(error: &ChangeRefused) -> Failure {
     };
     let (reason, remedy) = match error {
         ChangeRefused::Absent(_) => (error.to_string(), ANOTHER_SANDBOX),
+        ChangeRefused::NotGiven { source, .. } => (format!("{error}: {source}"), ANOTHER_SANDBOX),
         ChangeRefused::InUse { .. } => {
             (error.to_string(), "choose a larger limit, or end commands that use memory")
         }
