@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use stockade_api::{Follow, Run, RunById, RunStatus, RunUpdate, Wait};
+use stockade_api::{Follow, Inspection, Run, RunById, RunStatus, RunUpdate, SandboxInfo, Wait};
 
 use super::live::Live;
 use crate::commands::print::{escaped, notify, print, print_line};
@@ -65,7 +65,7 @@ async fn follow_one(
     };
     let (mut has_bundles, mut continued_as) = (false, None);
     let print = |event: &Value| {
-        continued_as = new_run(event).or(continued_as.take());
+        continued_as = new_run(event).or_else(|| continued_as.take());
         has_bundles |= event["type"] == "NodeBundle";
         if let Some(live) = &live {
             let mut live = live.borrow_mut();
@@ -252,11 +252,29 @@ async fn print_bundles(remote: &Remote, run: &Run) -> Result<(), Failure> {
 
 async fn print_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
     let request = RunById { id: run.id.clone() };
-    let waits = remote.workflows.inspect(remote.caller(), request).await?.waits;
+    let Inspection { waits, sandboxes, .. } =
+        remote.workflows.inspect(remote.caller(), request).await?;
     for wait in &waits {
         notify(&format!("run {}: {}", run.id, describe_wait(&run.id, wait)));
+        for bundle in changes_to_review(wait, &sandboxes) {
+            let node = escaped(wait.node());
+            notify(&format!("run {}: {node} has changed files: stockade diff {bundle}", run.id));
+        }
     }
     Ok(())
+}
+
+/// The bundles that a wait for a decision is about.
+fn changes_to_review<'a>(
+    wait: &'a Wait,
+    sandboxes: &'a [SandboxInfo],
+) -> impl Iterator<Item = &'a str> {
+    let reviewed = sandboxes.iter().filter(move |sandbox| {
+        matches!(wait, Wait::Approval { .. })
+            && sandbox.status == "review"
+            && (sandbox.sandbox_id.as_str(), sandbox.iteration) == (wait.node(), wait.iteration())
+    });
+    reviewed.flat_map(|sandbox| &sandbox.bundles).map(String::as_str)
 }
 
 /// What a run waits for, and how to continue it.
@@ -380,5 +398,22 @@ mod tests {
         let word = "'box/x; touch y $(z) '\\''w'\\'''";
         let expected = format!(": stockade approve r {word}, or stockade deny r {word}");
         assert!(text.ends_with(&expected), "{text}");
+    }
+
+    #[test]
+    fn a_decision_is_about_the_changes_of_its_sandbox() {
+        let wait: Wait =
+            serde_json::from_value(json!({ "kind": "approval", "node": "edit", "iteration": 1 }))
+                .unwrap();
+        let sandbox = |iteration: u32, status: &str| {
+            let found = json!({
+                "sandboxId": "edit", "iteration": iteration, "attempt": 1, "runtime": "native",
+                "config": {}, "status": status, "createdAt": 0, "bundles": [format!("b{iteration}")],
+            });
+            serde_json::from_value::<SandboxInfo>(found).unwrap()
+        };
+        let sandboxes = [sandbox(0, "review"), sandbox(1, "review")];
+        assert_eq!(changes_to_review(&wait, &sandboxes).collect::<Vec<_>>(), ["b1"]);
+        assert_eq!(changes_to_review(&wait, &[sandbox(1, "finished")]).count(), 0);
     }
 }
