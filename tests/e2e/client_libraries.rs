@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::call::Outcome;
+use crate::call::{Call, Outcome};
 use crate::harness::{Identity, World, skip, tests_run_as_root};
+use crate::served::{Server, key};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -54,6 +55,10 @@ fn node() -> PathBuf {
 
 /// Runs Python with the sources of the package and a search path with `stockade`.
 fn run_python(world: &World, program: &Path, words: &[&str]) -> Outcome {
+    python_call(world, program, words).finish()
+}
+
+fn python_call(world: &World, program: &Path, words: &[&str]) -> Call {
     world
         .on_host(program, words)
         .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", world.path("bin").display()))
@@ -61,7 +66,6 @@ fn run_python(world: &World, program: &Path, words: &[&str]) -> Outcome {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("STOCKADE_TEST_PROGRAM", world.binary())
         .deadline(110)
-        .finish()
 }
 
 /// Runs tests of the Python package by their names; none of them may be skipped.
@@ -93,6 +97,33 @@ fn python_with_a_server() {
 #[test]
 fn orbiters_sandbox() {
     python_tests("orbiters_sandbox", &["tests.test_orbiter"]);
+}
+
+/// Both libraries reach a server at a URL with a key, as the variables name it.
+#[test]
+fn servers_elsewhere() {
+    let (Some(program), Some(compiler)) =
+        (python("servers_elsewhere"), compiler("servers_elsewhere"))
+    else {
+        return;
+    };
+    let world = world();
+    let server = Server::start(&world, &[]);
+    let (key, _) = key(&world, &["--owner", "me"]);
+    let named = |call: Call| {
+        let url = format!("http://{}", server.host());
+        call.env("STOCKADE_SERVER", url).env("STOCKADE_API_KEY", &key).finish()
+    };
+    let directory = root().join("sdk/python");
+    let tests = directory.to_str().unwrap();
+    let words = ["-m", "unittest", "discover", "-t", tests, "-s", tests, "-p", "test_elsewhere.py"];
+    let outcome = named(python_call(&world, &program, &words));
+    outcome.succeeds();
+    assert!(outcome.stderr.ends_with("\nOK\n"), "{outcome}");
+    let package = built(&world, &compiler);
+    let tests = root().join("sdk/typescript/test/elsewhere.test.mjs");
+    let call = world.on_host(&node(), &["--test".as_ref(), tests.as_os_str()]);
+    named(call.env("STOCKADE_TEST_PACKAGE", &package)).succeeds();
 }
 
 #[test]

@@ -57,13 +57,30 @@ class Orbiter(unittest.IsolatedAsyncioTestCase):
         workspace, outside = self.directory / "ws", self.directory / "outside"
         outside.write_text("secret")
         async with LocalSandbox(workspace=[str(workspace)], client=self.client) as sandbox:
-            line = f"echo made > {workspace}/made; cat {outside}; pwd"
+            line = f"echo made > made; cat {outside}; pwd"
             ran = await sandbox.run_tool("shell", {"command": line})
             self.assertNotIn("secret", str(ran))
+            self.assertIn(str(workspace), str(ran["result"]))
+            read = await sandbox.run_tool("file_read", {"path": str(workspace / "made")})
+            self.assertIn("made", str(read["result"]))
+            self.assertFalse((workspace / "made").exists())
+            bundle = await sandbox.collect()
+            assert bundle is not None
+            await bundle.apply()
+            self.assertEqual((workspace / "made").read_text(), "made\n")
+            await sandbox.run_tool("shell", {"command": "echo more > more"})
             with self.assertRaises(SandboxError) as unknown:
                 await sandbox.run_tool("my_tool", {"arg": "value"})
             self.assertEqual(unknown.exception.code, "TOOL_UNKNOWN")
         self.assertEqual(sandbox.status, SandboxStatus.CLOSED)
+        self.assertFalse((workspace / "more").exists())
+        self.assertIsNotNone(sandbox.bundle)
+
+    async def test_several_workspaces_are_refused(self) -> None:
+        sandbox = LocalSandbox(workspace=["/tmp/a", "/tmp/b"], client=self.client)
+        with self.assertRaises(SandboxError) as refused:
+            await sandbox.start()
+        self.assertEqual((refused.exception.code, sandbox.status), ("UNSUPPORTED", SandboxStatus.ERROR))
 
     async def test_mcp_servers_run_inside(self) -> None:
         sandbox = LocalSandbox(

@@ -138,7 +138,7 @@ export class Sandbox {
   ): Promise<Session> {
     const { input = false, terminal } = options;
     const request = { execute: this.#execute(command, options), input, terminal };
-    return new Session(await this.client.transport.upgrade("/v0/session", request));
+    return new Session(this.client, await this.client.transport.upgrade("/v0/session", request));
   }
 
   /** Runs a tool of the server in the sandbox. */

@@ -2,11 +2,13 @@
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 
+import type { Client } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { errorOf, parseJson } from "./failure.ts";
 import { IoError, UnreachableError } from "./generated/errors.ts";
 import type { OutputEnd } from "./generated/models.ts";
 import type { SessionEvent } from "./output.ts";
+import { StockadeError } from "./problem.ts";
 
 const [STDOUT, STDERR, , PROBLEM, STDIN, INPUT] = [1, 2, 3, 4, 5, 6];
 const HEAD_BYTES = 5;
@@ -23,7 +25,11 @@ export class Session implements AsyncIterable<SessionEvent> {
   /** How the command ended, once it has. */
   end: OutputEnd | undefined;
 
-  constructor({ stream, headers }: Connection) {
+  readonly #client: Client;
+  #isClosed = false;
+
+  constructor(client: Client, { stream, headers }: Connection) {
+    this.#client = client;
     this.#stream = stream;
     this.workflowId = String(headers["stockade-workflow-id"]);
     // An error is also one of the iterator.
@@ -70,13 +76,25 @@ export class Session implements AsyncIterable<SessionEvent> {
     throw new UnreachableError("the connection was lost", { retryable: true });
   }
 
-  /** Closes it. */
-  close(): void {
-    this.#stream.destroy();
+  /** Closes it. A command that has not ended is ended. */
+  async close(): Promise<void> {
+    const isLeft = this.end === undefined && !this.#isClosed;
+    this.#isClosed = true;
+    try {
+      // An iteration that was left has destroyed the stream.
+      if (isLeft) {
+        await this.#client.killCommand({ workflowId: this.workflowId });
+      }
+    } catch (error) {
+      // It has ended with its sandbox, or its server cannot be reached.
+      if (!(error instanceof StockadeError)) throw error;
+    } finally {
+      this.#stream.destroy();
+    }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
   async *#parts(): AsyncGenerator<Buffer, void, undefined> {

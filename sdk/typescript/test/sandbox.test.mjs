@@ -57,7 +57,12 @@ test("streams are read while a command runs", () =>
       }
     }
     assert.deepEqual(seen, [["stdout", "got one\n"], ["stderr", "rest"], 4]);
-    session.close();
+    await session.close();
+    const left = await sandbox.openSession("echo $$; sleep 62");
+    for await (const event of left) if (event.kind === "stdout") break;
+    await left.close();
+    const processes = await sandbox.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '");
+    assert.doesNotMatch(processes.stdout, /sleep 62/);
     const command = await sandbox.startCommand("echo a; exit 5");
     assert.equal((await command.wait()).exitCode, 5);
     const kinds = [];

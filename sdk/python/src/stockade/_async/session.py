@@ -14,7 +14,7 @@ import httpx
 from .. import models
 from .._model import Model, decode
 from .._output import Lost, Output
-from .._problem import error_of
+from .._problem import StockadeError, error_of
 from ..errors import BY_CODE, IoError, UnreachableError
 from .transport import AsyncTransport
 
@@ -85,6 +85,7 @@ class AsyncSession(AsyncConnection):
 
     def __init__(self, transport: AsyncTransport, request: models.OpenSession) -> None:
         super().__init__(transport, "/v0/session", request)
+        self._transport = transport
         self._buffer = bytearray()
         self.end: models.OutputEnd | None = None
 
@@ -93,6 +94,17 @@ class AsyncSession(AsyncConnection):
         """The operation, for its record."""
         assert self._response is not None, "the session is not open"
         return str(self._response.headers["stockade-workflow-id"])
+
+    async def aclose(self) -> None:
+        """Closes it. A command that has not ended is ended."""
+        if self.end is None and self._stream is not None:
+            request = models.KillCommand(workflow_id=self.workflow_id)
+            try:
+                await self._transport.call("kill_command", request, None)
+            except StockadeError:
+                # It has ended with its sandbox, or its server cannot be reached.
+                pass
+        await super().aclose()
 
     async def send(self, data: bytes | str) -> None:
         """Writes to the standard input of the command."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .. import models
+from .._async.bundles import AsyncBundle
 from .._async.client import AsyncClient
 from .._async.sandbox import AsyncSandbox
 from .._problem import StockadeError
@@ -15,8 +15,8 @@ from .mcp import McpServer, read_config
 
 class LocalSandbox(Sandbox):
     """A sandbox in which tools run: those of the server, and those of the MCP servers that `mcp_config` names,
-    which are started inside. The directories of `workspace` are the only ones of the machine that it may
-    change; it sees them at the same paths."""
+    which are started inside. It sees the directory of `workspace` copy-on-write, at the same path, and nothing
+    else of the user's files. What tools change there is in the directory only after `collect` and `apply`."""
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class LocalSandbox(Sandbox):
         self._client: AsyncClient | None = None
         self._sandbox: AsyncSandbox | None = None
         self._servers: list[McpServer] = []
+        self.bundle: str | None = None
+        """The bundle with what was changed in the workspace, after `cleanup`."""
 
     async def start(self) -> None:
         """Creates the sandbox, or starts it again, and then its MCP servers. Nothing is left running when that
@@ -77,13 +79,24 @@ class LocalSandbox(Sandbox):
                 raise SandboxError.of(error) from error
         self._enter(SandboxStatus.IDLE)
 
+    async def collect(self) -> AsyncBundle | None:
+        """What tools have changed in the workspace, as a bundle to apply or to reject; `None` if nothing has
+        changed."""
+        if self._sandbox is None:
+            return None
+        try:
+            return await self._sandbox.collect()
+        except StockadeError as error:
+            raise SandboxError.of(error) from error
+
     async def cleanup(self) -> None:
-        """Terminates it and removes its files."""
+        """Terminates it and removes its files. What tools have changed in the workspace becomes a bundle first,
+        whose id is in `bundle`."""
         self._check_transition(SandboxStatus.CLOSED)
         await self._close_servers()
         try:
             if self._sandbox is not None:
-                await self._sandbox.kill()
+                self.bundle = (await self._sandbox.kill()).bundle
         except StockadeError as error:
             raise SandboxError.of(error) from error
         finally:
@@ -134,26 +147,34 @@ class LocalSandbox(Sandbox):
         if self._sandbox is not None:
             await self._sandbox.start()
             return self._sandbox
-        directories = [os.path.abspath(path) for path in self._workspace]
-        for path in directories:
-            try:
-                os.makedirs(path, mode=0o700, exist_ok=True)
-            except OSError as error:
-                raise SandboxError(
-                    f"the workspace {path} cannot be created: {error}", code="IO"
-                ) from error
-        mounts = [models.HostMount(host=path, inside=path, writable=True) for path in directories]
-        options = models.CreateSandbox(mounts=mounts)
+        directory = self._directory()
         client = self._given_client or self._client
         if client is None:
             client = self._client = AsyncClient()
         self._sandbox = await AsyncSandbox.create(
             id=self.sandbox_id,
-            working_directory=directories[0] if directories else None,
-            options=options,
+            workspace=directory,
             client=client,
         )
         return self._sandbox
+
+    def _directory(self) -> str | None:
+        """The directory of `workspace`, which is created if it does not exist."""
+        if not self._workspace:
+            return None
+        if len(self._workspace) > 1:
+            raise SandboxError(
+                f"`workspace` has {len(self._workspace)} directories, and a sandbox sees one copy-on-write",
+                code="UNSUPPORTED",
+                remediation="name a directory that contains all of them",
+            )
+        path = os.path.abspath(self._workspace[0])
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            message = f"the workspace {path} cannot be created: {error}"
+            raise SandboxError(message, code="IO") from error
+        return path
 
     async def _stop_after_failure(self) -> None:
         await self._close_servers()

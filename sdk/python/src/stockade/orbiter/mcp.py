@@ -16,6 +16,7 @@ from .._async.session import AsyncSession
 from .._output import Output
 from .._problem import StockadeError
 from .._protocol import VERSION
+from ..errors import UnreachableError
 from .base import SandboxError
 
 PROTOCOL = "2025-11-25"
@@ -166,7 +167,11 @@ class McpServer:
     async def _send(self, message: Mapping[str, Any]) -> None:
         assert self._session is not None
         text = json.dumps({"jsonrpc": "2.0", **message})
-        await self._session.send(text + "\n")
+        try:
+            await self._session.send(text + "\n")
+        except UnreachableError:
+            # The command has ended, which the next answer reports with its reason.
+            pass
 
     async def _receive(self) -> dict[str, Any]:
         assert self._session is not None
