@@ -180,7 +180,11 @@ export class Transport {
   }
 
   async #connected(): Promise<void> {
-    this.#ready ??= this.#connect();
+    this.#ready ??= this.#connect().catch((error: unknown) => {
+      // A server that is ending may still have taken the connection that looked for it.
+      if (error instanceof UnreachableError && !(this.server instanceof RemoteServer)) return this.#connect();
+      throw error;
+    });
     try {
       await this.#ready;
     } catch (error) {

@@ -135,14 +135,23 @@ class AsyncTransport:
 
     async def _connected(self) -> httpx.AsyncClient:
         if self._client is None:
-            client = self._new_client()
             try:
-                await _check_version(client)
-            except BaseException:
-                await client.aclose()
-                raise
-            self._client = client
+                self._client = await self._opened()
+            except UnreachableError:
+                # A server that is ending may still have taken the connection that looked for it.
+                if not isinstance(self.server, LocalServer):
+                    raise
+                self._client = await self._opened()
         return self._client
+
+    async def _opened(self) -> httpx.AsyncClient:
+        client = self._new_client()
+        try:
+            await _check_version(client)
+        except BaseException:
+            await client.aclose()
+            raise
+        return client
 
     def _new_client(self) -> httpx.AsyncClient:
         headers = {"stockade-version": VERSION}

@@ -136,14 +136,23 @@ class Transport:
 
     def _connected(self) -> httpx.Client:
         if self._client is None:
-            client = self._new_client()
             try:
-                _check_version(client)
-            except BaseException:
-                client.close()
-                raise
-            self._client = client
+                self._client = self._opened()
+            except UnreachableError:
+                # A server that is ending may still have taken the connection that looked for it.
+                if not isinstance(self.server, LocalServer):
+                    raise
+                self._client = self._opened()
         return self._client
+
+    def _opened(self) -> httpx.Client:
+        client = self._new_client()
+        try:
+            _check_version(client)
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def _new_client(self) -> httpx.Client:
         headers = {"stockade-version": VERSION}
