@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,7 +40,6 @@ use crate::sandbox::{
     ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
     Sandbox, SandboxList, SelectedRuntime,
 };
-use crate::schema::PlainSchema;
 use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
 use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
@@ -71,6 +70,14 @@ pub struct ImageList {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
+
+/// A plain operation with the schemas of its request and response.
+pub(crate) struct PlainSchema {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) request: Schema,
+    pub(crate) response: Schema,
+}
 
 /// Defines the trait, and from the same list its transport over a connection.
 macro_rules! operations {

@@ -17,14 +17,6 @@ use crate::{
     SessionEvent, SessionInput, WebSocket, WriteFile, WriteResult,
 };
 
-/// A plain operation.
-pub(crate) struct PlainSchema {
-    pub(crate) name: &'static str,
-    pub(crate) description: &'static str,
-    pub(crate) request: Schema,
-    pub(crate) response: Schema,
-}
-
 /// Where the JSON of a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestPlace {

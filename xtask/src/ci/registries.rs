@@ -48,7 +48,7 @@ fn node_modules(workspace: &Workspace, name: &str, locks: &Path) -> anyhow::Resu
 }
 
 /// The virtual environments, which need other versions of the same packages, and their lock files.
-const ENVIRONMENTS: [(&str, &str); 8] = [
+const ENVIRONMENTS: [(&str, &str); 9] = [
     ("python", "requirements.txt"),
     ("e2b", "e2b.txt"),
     ("e2b-old", "e2b-old.txt"),
@@ -57,6 +57,7 @@ const ENVIRONMENTS: [(&str, &str); 8] = [
     ("langchain", "langchain.txt"),
     ("langchain-e2b", "langchain-e2b.txt"),
     ("schemathesis", "schemathesis.txt"),
+    ("sdk", "sdk.txt"),
 ];
 
 /// Installs the packages of PyPI in virtual environments.
