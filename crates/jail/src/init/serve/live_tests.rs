@@ -119,6 +119,7 @@ impl Fixture {
             user: self.user,
             group: self.group,
             groups: Vec::new(),
+            may_become_root: false,
             terminal: None,
             timeout: None,
         }
