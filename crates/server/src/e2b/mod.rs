@@ -43,6 +43,7 @@ use crate::auth::HttpAuth;
 use crate::code::Engine;
 use crate::observe::Watch;
 use crate::openapi::{Api, Security, get, post, put};
+use crate::opensandbox::now;
 
 pub(crate) use access::Addressed;
 pub(crate) use ports::{by_header, serves_port};
@@ -106,7 +107,7 @@ impl App {
             auth,
             watch,
             site,
-            processes: process::Processes::default(),
+            processes: process::Processes::new(now()),
             watchers: filesystem::Watchers::default(),
             tokens: signature::Tokens::default(),
             code,

@@ -54,7 +54,7 @@ pub(super) async fn start(
         variables.map(|(name, value)| (name.clone(), Bytes::from(value.as_str()))).collect();
     execute.timeout_seconds = terms.timeout.map(|timeout| timeout.as_secs_f64());
     let takes_input = is_terminal || stdin.unwrap_or(true);
-    let open = OpenSession { execute, terminal, input: takes_input };
+    let open = OpenSession { execute, terminal, input: takes_input, survives: true };
     let session = app.sandboxes.open_session(&target.caller, open).await?;
     let (sender, receiver) = mpsc::channel(CLIENT_CAPACITY);
     // The first message is always this one.
@@ -62,7 +62,7 @@ pub(super) async fn start(
     let description = Description { config, tag, is_terminal, takes_input };
     let (ports, of) = (app.ports.clone(), target.clone());
     let closed = Box::pin(async move { ports.wait_until_closed(&of.caller, &of.sandbox).await });
-    app.processes.add(&target.sandbox, description, session, sender, closed);
+    app.processes.add(&target.sandbox, description, session, Some(sender), closed);
     Ok(respond(terms, receiver, keepalive))
 }
 
