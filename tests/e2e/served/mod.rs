@@ -5,7 +5,7 @@
 //! secrets, `remote` the commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
 //! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
 //! itself, `stopped` about the ends of streams, `killed` about servers
-//! that are killed, `limited` about limits and metrics; `hostile` and `fuzzed` send requests that no client
+//! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile` and `fuzzed` send requests that no client
 //! sends, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod browsers;
@@ -24,6 +24,7 @@ mod isolated;
 mod killed;
 mod limited;
 mod listener;
+mod machine;
 mod operations;
 mod own_programs;
 mod playground;

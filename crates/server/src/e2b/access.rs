@@ -14,6 +14,7 @@ use super::body::AUTO_RESUME;
 use super::failure::{not_running, refuse};
 use super::files::PATH as FILES;
 use super::lifecycle::wake;
+use super::ports::serves_port;
 use super::request::Query;
 use super::signature::Signed;
 use super::user::{User, name_of};
@@ -125,7 +126,14 @@ pub(super) async fn check(
         ENVD_PORT => (ENVD_TOKEN, Scope::Envd),
         _ => (TRAFFIC_TOKEN, Scope::EveryPort),
     };
-    let token = one(&request.headers, header)?.ok_or_else(invalid_token)?.to_owned();
+    let sent = one(&request.headers, header)?.map(str::to_owned);
+    let token = match sent {
+        None if !serves_port(addressed.port) => {
+            app.auth.public_token(&*app.sandboxes, &addressed.id).await?
+        }
+        sent => sent,
+    };
+    let token = token.ok_or_else(invalid_token)?;
     check_token(app, request, &token, (&addressed.id, scope)).await
 }
 
