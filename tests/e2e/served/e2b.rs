@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Server, key};
-use crate::call::Outcome;
+use crate::call::{Call, Outcome};
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 
 /// Where the packages are installed.
@@ -50,6 +50,11 @@ impl Setup {
 
     /// Runs the program with the variables that its users set.
     pub(super) fn run(&self, arguments: &[&str]) -> Outcome {
+        self.call(arguments).finish()
+    }
+
+    /// The same, to be started.
+    pub(super) fn call(&self, arguments: &[&str]) -> Call {
         let url = format!("http://{}", self.server.host());
         self.world
             .on_host(&self.program, arguments)
@@ -57,7 +62,6 @@ impl Setup {
             .env("E2B_API_URL", &url)
             .env("E2B_SANDBOX_URL", &url)
             .env("E2B_API_KEY", &self.key)
-            .finish()
     }
 
     pub(super) fn report(&self, arguments: &[&str]) -> Value {
