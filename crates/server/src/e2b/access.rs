@@ -14,7 +14,6 @@ use super::body::AUTO_RESUME;
 use super::failure::{not_running, refuse};
 use super::files::PATH as FILES;
 use super::lifecycle::wake;
-use super::ports::serves_port;
 use super::request::Query;
 use super::signature::Signed;
 use super::user::{User, name_of};
@@ -27,6 +26,11 @@ use crate::opensandbox::now;
 /// The headers that name a sandbox and its port.
 const SANDBOX_ID: &str = "e2b-sandbox-id";
 const SANDBOX_PORT: &str = "e2b-sandbox-port";
+
+/// Whether the server itself serves that port of a sandbox.
+pub(crate) const fn serves_port(port: u16) -> bool {
+    matches!(port, ENVD_PORT | INTERPRETER_PORT)
+}
 
 /// The port of a sandbox that a request addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]

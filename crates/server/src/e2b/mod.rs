@@ -45,8 +45,8 @@ use crate::observe::Watch;
 use crate::openapi::{Api, Security, get, post, put};
 use crate::opensandbox::now;
 
-pub(crate) use access::Addressed;
-pub(crate) use ports::{by_header, serves_port};
+pub(crate) use access::{Addressed, serves_port};
+pub(crate) use ports::by_header;
 
 /// The port of the interfaces for commands and files.
 pub(crate) const ENVD_PORT: u16 = 49983;
