@@ -74,6 +74,8 @@ fn sudo_starts_a_command_as_another_user(world: &World) {
         let outcome = machine.run(&[], script);
         assert_eq!(outcome.stdout.trim(), expected, "{script}: {outcome}");
     }
+    let of_root = machine.run(&["--user", "0"], "python -c 'print(6 * 7)'; sudo -u user id -un");
+    assert_eq!(of_root.stdout.trim(), "42\nuser", "{of_root}");
     // A command that takes too long ends with everything, also with what it has started by sudo.
     let late = machine.run(&["--timeout", "1s"], "sudo sh -c 'setsid sleep 4712 & sleep 4713'");
     assert_ne!(late.code(), 0, "{late}");

@@ -9,7 +9,7 @@ use super::App;
 use crate::failure::Failure;
 use crate::inside::directories::create_as;
 use crate::inside::write::{NewFile, write};
-use crate::inside::{Target, stat};
+use crate::inside::{Identity, Target, stat};
 
 /// Where a program `python` may be.
 const PYTHON: [&str; 2] = ["/usr/bin/python", "/usr/local/bin/python"];
@@ -26,10 +26,9 @@ const PYTHON_FILE: Addition =
     ("/home/user/.local/bin/python", 0o755, "#!/bin/sh\nexec python3 \"$@\"\n");
 const SUDO_FILE: Addition = ("/home/user/.local/bin/sudo", 0o755, include_str!("sudo.py"));
 /// The files by which login shells of the user and of root find the programs.
-const PROFILES: [Addition; 2] = [
-    ("/home/user/.profile", 0o644, "PATH=\"/home/user/.local/bin:$PATH\"\n"),
-    ("/root/.profile", 0o644, "PATH=\"/home/user/.local/bin:$PATH\"\n"),
-];
+const PROFILE: Addition = ("/home/user/.profile", 0o644, PATH);
+const PROFILE_OF_ROOT: Addition = ("/root/.profile", 0o644, PATH);
+const PATH: &str = "PATH=\"/home/user/.local/bin:$PATH\"\n";
 
 /// Adds what a new sandbox lacks. One that refuses it stays as it is.
 pub(super) async fn complete(app: &App, caller: &Caller, sandbox: &Sandbox) {
@@ -45,20 +44,24 @@ pub(super) async fn complete(app: &App, caller: &Caller, sandbox: &Sandbox) {
 async fn add_programs(app: &App, target: &Target) -> Result<(), Failure> {
     stat(&app.sandboxes, target, PYTHON3, true).await?;
     create_as(&app.sandboxes, target, OWNER, DIRECTORY, None).await?;
-    let mut additions = vec![SUDO_FILE];
+    add(app, target, SUDO_FILE).await?;
     if !has_python(app, target).await {
-        additions.push(PYTHON_FILE);
+        add(app, target, PYTHON_FILE).await?;
     }
-    for (path, mode, content) in additions.into_iter().chain(PROFILES) {
-        // A file of the system is not replaced.
-        if stat(&app.sandboxes, target, path, false).await.is_ok() {
-            continue;
-        }
-        let file = NewFile { path, mode: Some(mode), uid: None, gid: None };
-        let content = FileContent(Box::pin(content.as_bytes()));
-        write(&app.sandboxes, target, file, content).await?;
+    add(app, target, PROFILE).await?;
+    // Where there is no other user than the ordinary one, this is refused.
+    let root = Target { identity: Some(Identity { uid: 0, gid: 0 }), ..target.clone() };
+    add(app, &root, PROFILE_OF_ROOT).await
+}
+
+/// Adds a file. One of the system is not replaced.
+async fn add(app: &App, target: &Target, (path, mode, content): Addition) -> Result<(), Failure> {
+    if stat(&app.sandboxes, target, path, false).await.is_ok() {
+        return Ok(());
     }
-    Ok(())
+    let file = NewFile { path, mode: Some(mode), uid: None, gid: None };
+    let content = FileContent(Box::pin(content.as_bytes()));
+    write(&app.sandboxes, target, file, content).await
 }
 
 async fn has_python(app: &App, target: &Target) -> bool {

@@ -35,6 +35,7 @@ pub(super) async fn restore(app: &App, target: &Target) -> Result<(), RpcError> 
             tag: None,
             is_terminal: info.terminal,
             takes_input: info.input,
+            deadline: None,
         };
         let (ports, of) = (app.ports.clone(), target.clone());
         let closed =

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stockade_api::{
@@ -61,6 +61,8 @@ pub(super) struct Running {
     pub(super) is_terminal: bool,
     config: Config,
     tag: Option<String>,
+    /// When its time is over, and it is being ended.
+    deadline: Option<Instant>,
     /// Absent if it takes none.
     input: Option<mpsc::Sender<SessionInput>>,
     state: Mutex<State>,
@@ -83,6 +85,7 @@ pub(super) struct Description {
     pub(super) tag: Option<String>,
     pub(super) is_terminal: bool,
     pub(super) takes_input: bool,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Processes {
@@ -120,7 +123,7 @@ impl Processes {
         closed: Closed,
     ) {
         let Session { workflow_id, events, input } = session;
-        let Description { config, tag, is_terminal, takes_input } = description;
+        let Description { config, tag, is_terminal, takes_input, deadline } = description;
         let pid = pid(&workflow_id);
         let process = Arc::new(Running {
             pid,
@@ -128,6 +131,7 @@ impl Processes {
             is_terminal,
             config,
             tag,
+            deadline,
             input: takes_input.then_some(input),
             joined: Notify::new(),
             state: Mutex::new(State {
@@ -158,7 +162,7 @@ impl Processes {
         let place = place(sandbox);
         let table = self.lock();
         let own = table.range((place.clone(), 0)..=(place, u32::MAX)).map(|(_, process)| process);
-        own.filter(|process| !process.has_ended()).cloned().collect()
+        own.filter(|process| !process.has_ended() && !process.is_overdue()).cloned().collect()
     }
 
     /// A process of a sandbox. One that has ended is found by its number for a while.
@@ -184,6 +188,10 @@ pub(super) fn pid(operation: &OperationId) -> u32 {
 impl Running {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     fn waits_for_client(&self) -> bool {
