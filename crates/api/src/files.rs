@@ -147,6 +147,12 @@ pub struct MakeDirectory {
     /// Its permission bits; 0755 when absent.
     #[serde(default)]
     pub mode: Option<u32>,
+    /// The user whose rights it takes, and who owns it; the ordinary user when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The group of that user; equal to the user id when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
 }
 
 /// Renames or moves a file or directory.

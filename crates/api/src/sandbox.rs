@@ -57,6 +57,10 @@ pub struct CreateSandbox {
     pub users: Vec<SandboxUser>,
     /// The default user id of commands.
     pub default_uid: Option<u32>,
+    /// Whether every command may start others as any user inside, as with `sudo`. Where all commands have one user,
+    /// such a request is refused inside.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sudo: bool,
     /// The default working directory of commands.
     #[serde(with = "optional_path")]
     #[schemars(with = "Option<Bytes>")]

@@ -21,6 +21,9 @@ pub struct OpenSession {
     /// Whether the session will write to its standard input.
     #[serde(default)]
     pub input: bool,
+    /// Whether the command continues when the server exits, for clients that join it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub survives: bool,
 }
 
 /// The streams of a command.

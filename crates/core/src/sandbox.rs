@@ -60,6 +60,10 @@ pub struct SandboxSpec {
     /// The supplementary groups of the default user; those of an image's user are the image's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<u32>,
+    /// Whether every command may start others as any user inside, where there are several: init listens for that
+    /// inside (`sudo`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sudo: bool,
     /// The default working directory of commands; the user's home directory when absent.
     #[serde(with = "optional_path")]
     pub working_directory: Option<PathBuf>,

@@ -216,6 +216,7 @@ fn specification(
         }),
         // Those of an image's user are found where the image is.
         groups: Vec::new(),
+        sudo: request.sudo,
         working_directory: request.working_directory.clone(),
         limits: request.limits,
         best_effort: request.best_effort.clone(),

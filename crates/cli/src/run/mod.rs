@@ -320,6 +320,7 @@ pub(crate) fn request(
         environment: requested.environment,
         user: requested.user,
         groups: Vec::new(),
+        sudo: false,
         working_directory: requested.working_directory,
         limits: requested.limits,
         best_effort: requested.best_effort,

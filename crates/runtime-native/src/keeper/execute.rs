@@ -103,6 +103,7 @@ impl Sandbox {
             user: user.user,
             group: user.group,
             groups: self.groups_of_command(context, user),
+            may_become_root: self.record.spec.sudo,
             terminal: head
                 .terminal
                 .map(|size| WindowSize { rows: size.rows, columns: size.columns }),

@@ -333,6 +333,8 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         ssh_agent,
         labels: _,
         lease: _,
+        // It is part of the request for each command.
+        sudo: _,
     } = spec;
     // The jails of the pool have the host's own files.
     let has_own_files = *private_base || *ssh_agent;

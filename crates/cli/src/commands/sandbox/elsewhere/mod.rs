@@ -183,7 +183,13 @@ async fn prepare_there(
         signal(SignalKind::interrupt()).map_err(|error| caused(Code::Io, &error))?;
     let prepare = async {
         let path = root.as_os_str().as_bytes().to_vec();
-        let request = MakeDirectory { sandbox_id: made.id.clone(), path: path.into(), mode: None };
+        let request = MakeDirectory {
+            sandbox_id: made.id.clone(),
+            path: path.into(),
+            mode: None,
+            uid: None,
+            gid: None,
+        };
         remote.sandboxes.make_directory(&remote.idempotent(), request).await?;
         let size = send::send(remote, &made.id, root, copy).await?;
         if let Some(script) = script {
