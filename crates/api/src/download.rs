@@ -1,9 +1,10 @@
 //! Downloads of images that an operation of the caller waits for.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Waits for news of a download.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WaitDownload {
     /// The image, as the operation names it.
@@ -14,7 +15,7 @@ pub struct WaitDownload {
 }
 
 /// How far a download is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownloadStatus {
     /// Grows with each change.
@@ -24,7 +25,7 @@ pub struct DownloadStatus {
 }
 
 /// What a download does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "stage", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DownloadProgress {
     /// It waits for another download.

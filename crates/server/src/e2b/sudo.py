@@ -86,9 +86,15 @@ class Options:
 
 
 def account(name):
+    if name[:1] == "#" and name[1:].isdecimal():
+        number = int(name[1:])
+        try:
+            return pwd.getpwuid(number)
+        except KeyError:
+            return pwd.struct_passwd((name, "x", number, number, "", "/", "/bin/sh"))
     try:
-        return pwd.getpwuid(int(name[1:])) if name[:1] == "#" else pwd.getpwnam(name)
-    except (KeyError, ValueError):
+        return pwd.getpwnam(name)
+    except KeyError:
         fail(f"unknown user {name}")
 
 
@@ -196,7 +202,11 @@ def main():
     for number in PASSED_ON:
         signal.signal(number, pass_on)
     while status is None:
-        report = init.recv(MESSAGE_BYTES)
+        try:
+            report = init.recv(MESSAGE_BYTES)
+        except ConnectionResetError:
+            # Init did not read all. Its answer comes after this error, which is given once.
+            continue
         if not report:
             fail("init has ended the connection: the request is too long, or not valid")
         status = ended(report)
