@@ -317,6 +317,20 @@ class ChangeInjections(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeLimits(Model):
+    """Changes limits of a sandbox. What is absent stays as it is."""
+
+    id: str
+    """The sandbox."""
+
+    limits: LimitChange | None = None
+    """The resources that its processes may use together."""
+
+    network_limits: TrafficLimits | None = None
+    """How much traffic there may be, for a sandbox with a network policy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChangeMetadata(Model):
     """Changes the labels of a sandbox."""
 
@@ -633,8 +647,15 @@ class CreateSandbox(Model):
     runtime: str | None = None
     """The name of the requested runtime; the host's own when absent."""
 
+    ssh_agent: SshAgent | None = None
+    """The ssh agent that its programs reach; none when absent."""
+
     stopped: bool = False
     """Whether it is created without being started."""
+
+    sudo: bool = False
+    """Whether every command may start others as any user inside, as with `sudo`. Where all
+    commands have one user, such a request is refused inside."""
 
     ttl_seconds: float | None | Unset = UNSET
     """When it expires."""
@@ -710,6 +731,53 @@ class DiffBundle(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadProgressWaiting(Model):
+    """It waits for another download."""
+
+    stage: Literal["waiting"] = field(default="waiting", metadata={"tag": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadProgressPulling(Model):
+    """It receives layers."""
+
+    host: str
+    """The host that sends them."""
+
+    layers: int
+    """How many layers the image has."""
+
+    missing_layers: int
+    """How many of them are downloaded; the others are in the store."""
+
+    received_bytes: int
+    """How many bytes have arrived."""
+
+    stage: Literal["pulling"] = field(default="pulling", metadata={"tag": True})
+
+    total_bytes: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadProgressUnpacking(Model):
+    """All layers have arrived, and go into the store."""
+
+    stage: Literal["unpacking"] = field(default="unpacking", metadata={"tag": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadStatus(Model):
+    """How far a download is."""
+
+    number: int
+    """Grows with each change."""
+
+    progress: DownloadProgress | None = None
+    """What it does; absent if no operation of the caller waits for a download of this image."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EditFile(Model):
     """Replaces every occurrence of a text in one file."""
 
@@ -778,10 +846,12 @@ class Event(Model):
     "SYNC_TO_VFS_COMPLETED",
     "NETWORK_REFUSED",
     "NETWORK_CHANGED",
+    "LIMITS_CHANGED",
     "SANDBOX_STOPPED",
     "SANDBOX_STARTED",
     "SECRET_MISDIRECTED",
     "FILES_COPIED",
+    "SSH_AGENT_USED",
 ]
     """What happened."""
 
@@ -1184,6 +1254,21 @@ class KillSandbox(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LimitChange(Model):
+    """New values for the limits that can change while a sandbox exists; an absent one stays as
+    it is."""
+
+    cpu_millis: int | None = None
+    """See `Limits.cpu_millis`."""
+
+    memory_bytes: int | None = None
+    """See `Limits.memory_bytes`."""
+
+    processes: int | None = None
+    """See `Limits.processes`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LimitReport(Model):
     """One limit and how it is enforced."""
 
@@ -1311,6 +1396,9 @@ class Listing(Model):
 class MakeDirectory(Model):
     """Creates a directory, and missing parent directories."""
 
+    gid: int | None = None
+    """The group of that user; equal to the user id when absent."""
+
     mode: int | None = None
     """Its permission bits; 0755 when absent."""
 
@@ -1319,6 +1407,9 @@ class MakeDirectory(Model):
 
     sandbox_id: str
     """The sandbox."""
+
+    uid: int | None = None
+    """The user whose rights it takes, and who owns it; the ordinary user when absent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -1498,6 +1589,9 @@ class OpenSession(Model):
 
     input: bool = False
     """Whether the session will write to its standard input."""
+
+    survives: bool = False
+    """Whether the command continues when the server exits, for clients that join it again."""
 
     terminal: Terminal | None = None
     """A terminal of this size instead of three pipes."""
@@ -2064,6 +2158,9 @@ class Sandbox(Model):
     runtime: str
     """The runtime that holds it."""
 
+    ssh_agent: SshAgentStatus | None = None
+    """Its ssh agent, if it has one."""
+
     state: State
     """Its state."""
 
@@ -2414,6 +2511,53 @@ class Snapshot(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SshAgent(Model):
+    """An ssh agent outside of a sandbox, which signs only what is named here."""
+
+    allow: list[SshPermission]
+    """The permissions."""
+
+    callers_agent: str | None = None
+    """The socket of the caller's own agent on that machine. Only the user of the server may name
+    it."""
+
+    private_keys: list[str] = field(default_factory=list)
+    """Files with private keys on the server's machine, as absolute paths. Only the user of the
+    server may name them."""
+
+    secrets: list[SecretReference] = field(default_factory=list)
+    """Stored secrets of the type `ssh`, whose keys are used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SshAgentStatus(Model):
+    """Whether the ssh agent of a sandbox answers."""
+
+    keys: list[str]
+    """The fingerprints of the keys that it may use."""
+
+    problem: str | None = None
+    """Why it does not answer, if it does not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SshPermission(Model):
+    """One permission: to log in at hosts, or to sign messages."""
+
+    host_keys: list[str] = field(default_factory=list)
+    """The keys of the hosts at which it may log in."""
+
+    key: str
+    """The fingerprint of the key: `SHA256:…`."""
+
+    namespaces: list[str] = field(default_factory=list)
+    """The namespaces of the messages that it may sign."""
+
+    users: list[str] = field(default_factory=list)
+    """The users as whom it may log in there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StatFile(Model):
     """Gets the properties of one file."""
 
@@ -2677,6 +2821,17 @@ class VolumeMount(Model):
     sub_path: str | None = None
     """The directory or file in it that is mounted instead of the whole. It must exist, and no
     link may lead to it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitDownload(Model):
+    """Waits for news of a download."""
+
+    image: str
+    """The image, as the operation names it."""
+
+    seen: int = 0
+    """The number of the last status that the caller has seen; 0 for none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -3103,6 +3258,9 @@ Conflicts: TypeAlias = Literal["refuse", "merge", "ours", "theirs"]
 applied.
 - `ours`: The same, but where both changed the same, the host's side is kept.
 - `theirs`: The same, but where both changed the same, the bundle's side is taken."""
+
+DownloadProgress: TypeAlias = DownloadProgressWaiting | DownloadProgressPulling | DownloadProgressUnpacking
+"""What a download does."""
 
 Effect: TypeAlias = Literal["allow", "deny"]
 """What a rule does.

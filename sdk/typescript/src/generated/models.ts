@@ -248,6 +248,16 @@ export interface ChangeInjections {
   replaceCredentials?: Record<string, string>;
 }
 
+/** Changes limits of a sandbox. What is absent stays as it is. */
+export interface ChangeLimits {
+  /** The sandbox. */
+  id: string;
+  /** The resources that its processes may use together. */
+  limits?: LimitChange;
+  /** How much traffic there may be, for a sandbox with a network policy. */
+  networkLimits?: TrafficLimits;
+}
+
 /** Changes the labels of a sandbox. */
 export interface ChangeMetadata {
   /** The sandbox. */
@@ -680,8 +690,15 @@ export interface CreateSandbox {
   pull?: PullPolicy;
   /** The name of the requested runtime; the host's own when absent. */
   runtime?: string | null;
+  /** The ssh agent that its programs reach; none when absent. */
+  sshAgent?: SshAgent | null;
   /** Whether it is created without being started. */
   stopped?: boolean;
+  /**
+   * Whether every command may start others as any user inside, as with `sudo`. Where all
+   * commands have one user, such a request is refused inside.
+   */
+  sudo?: boolean;
   /** When it expires. */
   ttlSeconds?: number | null;
   /** Users that commands may refer to by name. */
@@ -732,6 +749,45 @@ export interface DiffBundle {
   id: string;
   /** The entries, in this order; all when empty. */
   paths?: Bytes[];
+}
+
+/** It waits for another download. */
+export interface DownloadProgressWaiting {
+  stage: "waiting";
+}
+
+/** It receives layers. */
+export interface DownloadProgressPulling {
+  /** The host that sends them. */
+  host: string;
+  /** How many layers the image has. */
+  layers: number;
+  /** How many of them are downloaded; the others are in the store. */
+  missingLayers: number;
+  /** How many bytes have arrived. */
+  receivedBytes: number;
+  stage: "pulling";
+  /** How many there are. */
+  totalBytes: number;
+}
+
+/** All layers have arrived, and go into the store. */
+export interface DownloadProgressUnpacking {
+  stage: "unpacking";
+}
+
+/** What a download does. */
+export type DownloadProgress =
+  | DownloadProgressWaiting
+  | DownloadProgressPulling
+  | DownloadProgressUnpacking;
+
+/** How far a download is. */
+export interface DownloadStatus {
+  /** Grows with each change. */
+  number: number;
+  /** What it does; absent if no operation of the caller waits for a download of this image. */
+  progress?: DownloadProgress | null;
 }
 
 /** Replaces every occurrence of a text in one file. */
@@ -820,7 +876,7 @@ export interface Event {
   /** Its number among all events of the store: later ones have greater numbers. */
   seq: number;
   /** What happened. */
-  type: "SANDBOX_CREATED" | "SANDBOX_KILLED" | "SANDBOX_PAUSED" | "SANDBOX_RESUMED" | "SANDBOX_RENEWED" | "COMMAND_COMPLETED" | "SYNC_FROM_VFS_COMPLETED" | "SYNC_TO_VFS_COMPLETED" | "NETWORK_REFUSED" | "NETWORK_CHANGED" | "SANDBOX_STOPPED" | "SANDBOX_STARTED" | "SECRET_MISDIRECTED" | "FILES_COPIED";
+  type: "SANDBOX_CREATED" | "SANDBOX_KILLED" | "SANDBOX_PAUSED" | "SANDBOX_RESUMED" | "SANDBOX_RENEWED" | "COMMAND_COMPLETED" | "SYNC_FROM_VFS_COMPLETED" | "SYNC_TO_VFS_COMPLETED" | "NETWORK_REFUSED" | "NETWORK_CHANGED" | "LIMITS_CHANGED" | "SANDBOX_STOPPED" | "SANDBOX_STARTED" | "SECRET_MISDIRECTED" | "FILES_COPIED" | "SSH_AGENT_USED";
 }
 
 /** A command. */
@@ -1184,6 +1240,19 @@ export interface KillSandbox {
  */
 export type LargeFiles = "skip" | "fail";
 
+/**
+ * New values for the limits that can change while a sandbox exists; an absent one stays as it
+ * is.
+ */
+export interface LimitChange {
+  /** See `Limits.cpu_millis`. */
+  cpuMillis?: number | null;
+  /** See `Limits.memory_bytes`. */
+  memoryBytes?: number | null;
+  /** See `Limits.processes`. */
+  processes?: number | null;
+}
+
 /** One limit and how it is enforced. */
 export interface LimitReport {
   /** The mechanism (`cgroup v2`, `rlimit`, …) or why there is none. */
@@ -1287,12 +1356,16 @@ export interface Listing {
 
 /** Creates a directory, and missing parent directories. */
 export interface MakeDirectory {
+  /** The group of that user; equal to the user id when absent. */
+  gid?: number | null;
   /** Its permission bits; 0755 when absent. */
   mode?: number | null;
   /** The path. */
   path: Bytes;
   /** The sandbox. */
   sandboxId: string;
+  /** The user whose rights it takes, and who owns it; the ordinary user when absent. */
+  uid?: number | null;
 }
 
 /**
@@ -1452,6 +1525,8 @@ export interface OpenSession {
   execute: Execute;
   /** Whether the session will write to its standard input. */
   input?: boolean;
+  /** Whether the command continues when the server exits, for clients that join it again. */
+  survives?: boolean;
   /** A terminal of this size instead of three pipes. */
   terminal?: Terminal | null;
 }
@@ -1894,6 +1969,8 @@ export interface Sandbox {
   requestedRuntime?: string | null;
   /** The runtime that holds it. */
   runtime: string;
+  /** Its ssh agent, if it has one. */
+  sshAgent?: SshAgentStatus | null;
   /** Its state. */
   state: State;
   /** When it was terminated. */
@@ -2169,6 +2246,44 @@ export interface Snapshot {
   sizeBytes: number;
 }
 
+/** An ssh agent outside of a sandbox, which signs only what is named here. */
+export interface SshAgent {
+  /** The permissions. */
+  allow: SshPermission[];
+  /**
+   * The socket of the caller's own agent on that machine. Only the user of the server may name
+   * it.
+   */
+  callersAgent?: string | null;
+  /**
+   * Files with private keys on the server's machine, as absolute paths. Only the user of the
+   * server may name them.
+   */
+  privateKeys?: string[];
+  /** Stored secrets of the type `ssh`, whose keys are used. */
+  secrets?: SecretReference[];
+}
+
+/** Whether the ssh agent of a sandbox answers. */
+export interface SshAgentStatus {
+  /** The fingerprints of the keys that it may use. */
+  keys: string[];
+  /** Why it does not answer, if it does not. */
+  problem?: string | null;
+}
+
+/** One permission: to log in at hosts, or to sign messages. */
+export interface SshPermission {
+  /** The keys of the hosts at which it may log in. */
+  hostKeys?: string[];
+  /** The fingerprint of the key: `SHA256:…`. */
+  key: string;
+  /** The namespaces of the messages that it may sign. */
+  namespaces?: string[];
+  /** The users as whom it may log in there. */
+  users?: string[];
+}
+
 /** Gets the properties of one file. */
 export interface StatFile {
   /**
@@ -2387,6 +2502,14 @@ export interface VolumeMount {
    * link may lead to it.
    */
   subPath?: Bytes | null;
+}
+
+/** Waits for news of a download. */
+export interface WaitDownload {
+  /** The image, as the operation names it. */
+  image: string;
+  /** The number of the last status that the caller has seen; 0 for none. */
+  seen?: number;
 }
 
 /** One wall that is enabled, or the reason why it is not. */

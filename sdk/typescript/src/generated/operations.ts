@@ -43,6 +43,11 @@ export abstract class Operations {
     return (await this.call("change_injections", request, options)) as models.Sandbox;
   }
 
+  /** Changes limits of a sandbox, also while its commands run. */
+  async changeLimits(request: models.ChangeLimits, options?: CallOptions): Promise<models.Sandbox> {
+    return (await this.call("change_limits", request, options)) as models.Sandbox;
+  }
+
   /** Adds, replaces or removes labels of a sandbox. */
   async changeMetadata(request: models.ChangeMetadata, options?: CallOptions): Promise<models.Sandbox> {
     return (await this.call("change_metadata", request, options)) as models.Sandbox;
@@ -339,6 +344,11 @@ export abstract class Operations {
   /** Lists the available tools. */
   async tools(options?: CallOptions): Promise<models.Tool[]> {
     return (await this.call("tools", {}, options)) as models.Tool[];
+  }
+
+  /** Waits some seconds for news of the download that an operation of the caller needs. */
+  async waitDownload(request: models.WaitDownload, options?: CallOptions): Promise<models.DownloadStatus> {
+    return (await this.call("wait_download", request, options)) as models.DownloadStatus;
   }
 
   /** Waits for the end of a recorded operation, at most a minute. */

@@ -48,6 +48,12 @@ class Operations:
         Values are recorded nowhere."""
         return self._call("change_injections", request, models.Sandbox, key)
 
+    def change_limits(
+        self, request: models.ChangeLimits, *, key: str | None = None
+    ) -> models.Sandbox:
+        """Changes limits of a sandbox, also while its commands run."""
+        return self._call("change_limits", request, models.Sandbox, key)
+
     def change_metadata(
         self, request: models.ChangeMetadata, *, key: str | None = None
     ) -> models.Sandbox:
@@ -404,6 +410,12 @@ class Operations:
     ) -> builtins.list[models.Tool]:
         """Lists the available tools."""
         return self._call("tools", {}, builtins.list[models.Tool], key)
+
+    def wait_download(
+        self, request: models.WaitDownload, *, key: str | None = None
+    ) -> models.DownloadStatus:
+        """Waits some seconds for news of the download that an operation of the caller needs."""
+        return self._call("wait_download", request, models.DownloadStatus, key)
 
     def wait_operation(
         self, id: str, *, key: str | None = None
