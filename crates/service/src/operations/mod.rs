@@ -33,6 +33,7 @@ mod secret_requests;
 pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod snapshot;
+mod ssh_agent;
 pub(crate) mod sync;
 pub(crate) mod tool;
 pub(crate) mod vault;
