@@ -67,8 +67,7 @@ impl Downloads {
             Ok(Err(_)) => return DownloadStatus::default(),
             Err(_) => {}
         }
-        let status = status.borrow().clone();
-        status
+        status.borrow().clone()
     }
 }
 

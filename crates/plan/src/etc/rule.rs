@@ -130,11 +130,12 @@ const SECRET_VARIABLES: &[&[u8]] =
 /// Whether sandboxes may see an entry with this name, in `/etc` itself if `at_top` is set, else in
 /// a visible directory below it.
 pub(super) fn is_visible(name: &[u8], at_top: bool) -> bool {
-    let is_denied = |denied: &&str| match denied.strip_suffix('*') {
+    let matches = |denied: &&str| match denied.strip_suffix('*') {
         Some(start) => name.starts_with(start.as_bytes()),
         None => name == denied.as_bytes(),
     };
-    !(at_top && DENIED.iter().any(is_denied)) && !is_secret(name)
+    let is_denied = at_top && DENIED.iter().any(matches);
+    !is_denied && !is_secret(name)
 }
 
 fn is_secret(name: &[u8]) -> bool {
