@@ -70,7 +70,7 @@ pub(super) fn errors(api: &Api) -> String {
         let _ = write!(
             text,
             "\n\nclass {name}(StockadeError):\n{}",
-            docstring(&[description.clone()], 4)
+            docstring(std::slice::from_ref(description), 4)
         );
         let _ = write!(text, "\n    code = \"{code}\"\n");
         let _ = writeln!(list, "    \"{code}\": {name},");
@@ -116,7 +116,7 @@ pub(super) fn operations(api: &Api) -> String {
         let _ = write!(
             text,
             "\n    async def {name}(\n        self, {parameter}*, key: str | None = None\n    ) -> {result}:\n{}",
-            docstring(&[operation.description.clone()], 8)
+            docstring(std::slice::from_ref(&operation.description), 8)
         );
         let _ = match &kind {
             Some(kind) => {
@@ -150,7 +150,7 @@ fn write_class(text: &mut String, name: &str, description: &str, object: &Object
     for field in &object.fields {
         let _ = write!(text, "\n    {}\n", member(field));
         if !field.description.is_empty() {
-            text.push_str(&docstring(&[field.description.clone()], 4));
+            text.push_str(&docstring(std::slice::from_ref(&field.description), 4));
         }
     }
     if object.is_open {

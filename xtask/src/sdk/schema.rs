@@ -96,10 +96,10 @@ pub(super) enum Type {
     Number,
     Flag,
     Constant(String),
-    List(Box<Type>),
-    Map(Box<Type>),
-    Optional(Box<Type>),
-    OneOf(Vec<Type>),
+    List(Box<Self>),
+    Map(Box<Self>),
+    Optional(Box<Self>),
+    OneOf(Vec<Self>),
     Named(String),
 }
 

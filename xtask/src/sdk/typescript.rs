@@ -55,7 +55,7 @@ pub(super) fn errors(api: &Api) -> String {
     let mut list = String::new();
     for (code, description) in &api.codes {
         let name = format!("{}Error", pascal_case(code));
-        let _ = write!(text, "\n{}", comment(&[description.clone()], 0));
+        let _ = write!(text, "\n{}", comment(std::slice::from_ref(description), 0));
         let _ = write!(
             text,
             "export class {name} extends StockadeError {{\n  static override readonly code = \"{code}\";\n}}\n"
@@ -91,12 +91,14 @@ pub(super) fn operations(api: &Api) -> String {
             None => (String::new(), "{}"),
             Some(kind) => (format!("request: {}, ", notation(kind, "models.")), "request"),
         };
-        let result =
-            operation.response.as_ref().map_or("void".to_owned(), |kind| notation(kind, "models."));
+        let result = operation
+            .response
+            .as_ref()
+            .map_or_else(|| "void".to_owned(), |kind| notation(kind, "models."));
         let _ = write!(
             text,
             "\n{}  async {method}({parameter}options?: CallOptions): Promise<{result}> {{\n    ",
-            comment(&[operation.description.clone()], 2)
+            comment(std::slice::from_ref(&operation.description), 2)
         );
         let call = format!("await this.call(\"{}\", {sent}, options)", operation.name);
         let _ = match &operation.response {
@@ -112,7 +114,7 @@ fn write_interface(text: &mut String, name: &str, description: &str, object: &Ob
     text.push_str(&comment(&[description.to_owned()], 0));
     let _ = writeln!(text, "export interface {name} {{");
     for field in &object.fields {
-        text.push_str(&comment(&[field.description.clone()], 2));
+        text.push_str(&comment(std::slice::from_ref(&field.description), 2));
         let _ = writeln!(text, "  {}", member(field));
     }
     if object.is_open {

@@ -98,6 +98,12 @@ def account(name):
         fail(f"unknown user {name}")
 
 
+def shell_of(target):
+    """The shell of a user; where nobody can log in as that user, as root of many sandboxes, that of POSIX."""
+    shell = target.pw_shell
+    return "/bin/sh" if os.path.basename(shell) in ("", "nologin", "false") else shell
+
+
 def own_name():
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -109,7 +115,7 @@ def environment(options, target):
     kept = dict(os.environ)
     home = os.environ.get("HOME", "/")
     kept.update(options.variables)
-    kept.update(USER=target.pw_name, LOGNAME=target.pw_name, SHELL=target.pw_shell or "/bin/sh")
+    kept.update(USER=target.pw_name, LOGNAME=target.pw_name, SHELL=shell_of(target))
     if not options.keeps or "HOME" not in os.environ:
         kept["HOME"] = target.pw_dir
     # The programs of this user's own directory, as this one, are found as before.
@@ -117,13 +123,13 @@ def environment(options, target):
     system = [d for d in ("/usr/local/sbin", "/usr/sbin", "/sbin") if d not in kept.get("PATH", "").split(":")]
     kept["PATH"] = ":".join([kept.get("PATH") or own + ":/usr/local/bin:/usr/bin:/bin"] + system)
     kept.update(SUDO_USER=own_name(), SUDO_UID=str(os.getuid()), SUDO_GID=str(os.getgid()))
-    kept["SUDO_COMMAND"] = " ".join(options.words) or target.pw_shell
+    kept["SUDO_COMMAND"] = " ".join(options.words) or shell_of(target)
     kept.pop("OLDPWD", None)
     return [os.fsencode(f"{name}={value}") for name, value in kept.items()]
 
 
 def command(options, target):
-    shell = target.pw_shell or "/bin/sh"
+    shell = shell_of(target)
     if not options.login and not options.shell:
         if not options.words:
             fail(f"no command\n{USAGE}")
