@@ -11,8 +11,8 @@ use stockade_core::sandbox::{LimitChange, LimitName, Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
     Capability, ChangesInPlace, Command, Connection, Content, EgressListeners, Error, Exec,
-    FileInfo, Offsets, PackedTree, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, Status,
-    Target, TreeSize, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
+    FileInfo, Offsets, PackedTree, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, State,
+    Status, Target, TreeSize, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 
 use stockade_runtime_native::Native;
@@ -82,7 +82,10 @@ impl Runtime for Docker {
     async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
         let Opened { native, owner, directory } = self.opened().await?;
         let _lock = Lock::take(directory, id.as_str()).await?;
-        native.inspect(id).await?;
+        let Status { state, .. } = native.inspect(id).await?;
+        if state == State::Ended {
+            return Err(Error::WrongState { id: id.clone(), state, operation: "change" });
+        }
         for (limit, capability) in [
             (LimitName::Memory, Capability::MemoryLimit),
             (LimitName::Cpus, Capability::CpuLimit),
