@@ -154,7 +154,7 @@ mod tests {
             network("a.example 127.0.0.1", ""),
             network("::1", ""),
             network("192.168.0.0/16", ""),
-            network("8.0.0.0/4", ""),
+            network("8.0.0.0/5", ""),
             network("", "mirror.corp.example"),
         ] {
             let problem = check(refused.clone()).unwrap_err();
