@@ -6,7 +6,6 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use stockade_api::{Caller, ChangeNetwork, CreateSandbox, Result};
-use stockade_core::address::Class;
 use stockade_core::network::{AllowedHost, Target, is_host_loopback};
 use stockade_core::{Code, Problem};
 
@@ -72,9 +71,10 @@ fn check_hosts(allow: &[AllowedHost], internal: &[AllowedHost]) -> Result<()> {
     }
     let is_address = |host: &&AllowedHost| match host.target() {
         Target::Exact(name) => is_host_loopback(name),
-        // Public ones give no more than an open network gives, except for a rule for exactly one of this machine.
+        // Small public ones give no more than an open network gives, except for a rule for exactly one
+        // of this machine.
         Target::Block(block) => {
-            !block.is_in_class(Class::Public) || block.single().is_some_and(is_of_this_machine)
+            !block.is_public() || block.single().is_some_and(is_of_this_machine)
         }
         Target::Subdomains(_) | Target::Any => false,
     };
@@ -155,6 +155,7 @@ mod tests {
             network("::1", ""),
             network("192.168.0.0/16", ""),
             network("8.0.0.0/5", ""),
+            network("2000::/3", ""),
             network("", "mirror.corp.example"),
         ] {
             let problem = check(refused.clone()).unwrap_err();

@@ -62,13 +62,16 @@ impl FirstEvent {
     }
 }
 
-/// Writes the received records until the channel is closed.
-pub(crate) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<FirstEvent> {
+/// Writes the received records until the channel is closed, or nothing else uses the store: it can be
+/// opened again at once when its service has ended.
+pub(crate) fn spawn(store: &Arc<dyn Store>) -> mpsc::Sender<FirstEvent> {
     let (sender, mut receiver) = mpsc::channel::<FirstEvent>(CHANNEL_CAPACITY);
+    let store = Arc::downgrade(store);
     tokio::spawn(async move {
         let mut first = Vec::with_capacity(BATCH_SIZE);
         while receiver.recv_many(&mut first, BATCH_SIZE).await > 0 {
             let statements = first.drain(..).filter_map(|first| first.insert()).collect();
+            let Some(store) = store.upgrade() else { return };
             // The ledger still has it; other writes report a full disk.
             let _ = store.execute(statements).await;
         }

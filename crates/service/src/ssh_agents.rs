@@ -38,7 +38,7 @@ pub(crate) enum Agent {
 
 impl SshAgents {
     pub(crate) fn new(store: &Arc<dyn Store>) -> Self {
-        Self { agents: Mutex::default(), first_events: first_events::spawn(Arc::clone(store)) }
+        Self { agents: Mutex::default(), first_events: first_events::spawn(store) }
     }
 
     fn agents(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Agent>> {

@@ -53,7 +53,7 @@ impl Egress {
         let ledger = Arc::new(Ledger::default());
         let commands = program.map(|program| {
             let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
-            let first = first_events::spawn(Arc::clone(store));
+            let first = first_events::spawn(store);
             let again = sender.downgrade();
             let supervisor = Supervisor::new(program, Arc::clone(&ledger), first, again);
             tokio::spawn(supervisor.run(commands, stopped));

@@ -232,6 +232,7 @@ async fn lists_are_ones_own() {
                 | "import_secret"
                 | "rotate_secret"
                 | "remove_secret"
+                | "wait_download"
         );
         if !is_list || operation.contains("workspace") {
             continue;
