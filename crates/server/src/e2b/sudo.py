@@ -138,6 +138,28 @@ def command(options, target):
     return [shell] + (["-l"] if options.login else []) + (["-c", text] if options.words else [])
 
 
+def may_enter(path, target):
+    """Whether a user may be in a directory. Root has no capability here, so it is treated as every other user."""
+    path = os.path.realpath(path)
+    while True:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return False
+        bits = 6 if found.st_uid == target.pw_uid else 3 if found.st_gid == target.pw_gid else 0
+        if not found.st_mode >> bits & 1:
+            return False
+        if path == "/":
+            return True
+        path = os.path.dirname(path)
+
+
+def directory_of(options, target):
+    """Where the command starts: init enters the directory as the target, who need not have access to this one."""
+    wanted = target.pw_dir if options.login else os.getcwd()
+    return wanted if may_enter(wanted, target) else "/"
+
+
 def packed(text):
     return struct.pack("<I", len(text)) + text
 
@@ -189,7 +211,7 @@ def main():
     options = Options(sys.argv[1:])
     target = account(options.user)
     words, variables = command(options, target), environment(options, target)
-    directory = target.pw_dir if options.login else os.getcwd()
+    directory = directory_of(options, target)
     open_streams()
     init = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -198,6 +220,9 @@ def main():
         fail("this sandbox has one user only, because an ordinary user runs its server: run the server as root")
     try:
         send(init, request(words, variables, directory, target))
+    except BrokenPipeError:
+        # Init has refused already: its answer can be read.
+        pass
     except OSError as error:
         fail(f"the command cannot be sent to init: {error.strerror}")
 
