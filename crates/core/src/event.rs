@@ -306,7 +306,7 @@ pub struct FilesCopied {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SshAgentUse {
-    /// What was asked for.
+    /// The request.
     pub request: String,
     /// The fingerprint of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

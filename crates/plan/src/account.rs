@@ -18,7 +18,7 @@ const NAME: &str = "user";
 const ORDINARY: User = User { user: 1000, group: 1000 };
 /// How many ids commands may have, where there is a choice: all but init's.
 const USERS: u32 = 65_535;
-/// Who owns inside what belongs to nobody there (`overflowuid` in `proc(5)`).
+/// The owner inside of files whose owner has no id there (`overflowuid` in `proc(5)`).
 const NO_OWNER: u32 = 65_534;
 
 /// Which users are possible inside.

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// The directory with the socket, in the own directory of a persistent sandbox.
 pub const DIRECTORY: &str = "ssh";
 
-/// Makes a socket in a directory that only its owner can enter, in the place of an earlier one.
+/// Makes a socket in a directory that only its owner can enter. It replaces an earlier one.
 /// Inside, every user may connect.
 ///
 /// # Errors

@@ -277,8 +277,8 @@ pub trait Runtime: Debug + Send + Sync {
     }
 
     /// Makes the socket of the ssh agent of a sandbox that was requested with one
-    /// ([`SandboxSpec::ssh_agent`]), in the place of an earlier one. Whoever accepts from it is the
-    /// agent. Every user inside may connect; none can replace it.
+    /// ([`SandboxSpec::ssh_agent`]). It replaces an earlier one. The process that accepts from it is
+    /// the agent. Every user inside may connect; none can replace it.
     ///
     /// # Errors
     /// [`Error::Invalid`] when it has no directory for it, [`Error::NoSandbox`], and

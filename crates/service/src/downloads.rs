@@ -74,7 +74,7 @@ impl Downloads {
 impl WaitingOperation {
     /// What is called with each progress; it may outlive the operation.
     pub(crate) fn report(&self) -> impl Fn(DownloadProgress) + Send + Sync + 'static + use<> {
-        // Those who wait for the status shall see its end.
+        // A strong reference would hide the end from the requests that wait for the status.
         let status = Arc::downgrade(&self.status);
         move |progress| {
             if let Some(status) = status.upgrade() {

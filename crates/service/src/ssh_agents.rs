@@ -93,7 +93,7 @@ impl SshAgents {
     }
 }
 
-/// Ends an agent. Its threads may wait for the caller's own agent, which nobody here waits for.
+/// Ends an agent. Its threads may wait for the caller's own agent, so they are joined by another thread.
 fn end(agent: Agent) {
     if let Agent::Served(running) = agent {
         running.stop();

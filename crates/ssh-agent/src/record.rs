@@ -1,5 +1,5 @@
 //! What an agent records: each signature and each refusal. Nothing of what is signed. The records of a
-//! run are kept up to a number; those of a sandbox that lives on are sent to whoever stores them.
+//! run are kept up to a number; those of a sandbox that lives on are sent to an observer that stores them.
 
 use std::sync::{Mutex, PoisonError};
 

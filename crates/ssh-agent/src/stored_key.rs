@@ -76,7 +76,7 @@ impl Signer for StoredKey {
     }
 }
 
-/// A signature with RSA. Random numbers hide from whoever measures time what is computed.
+/// A signature with RSA. It is blinded with random numbers, so that its duration tells nothing about the key.
 fn sign_with_rsa(key: &rsa::PrivateKey, data: &[u8], flags: u32) -> Option<Signature> {
     let random = &mut SysRng;
     let (hash, made) = match flags {

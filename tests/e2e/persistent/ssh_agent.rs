@@ -167,7 +167,7 @@ fn a_key_of_the_vault_signs(world: &World) {
     let found = world.files_with(&world.data(), line);
     assert!(found.is_empty(), "the key is in {found:?}");
 
-    // A run has no vault, and what is no key, or is not there, is told before anything is made.
+    // A run has no vault, and a file that is missing or holds no key is reported before anything is made.
     let run = call(world, &["run", "--ssh-agent", file_name, "--", "true"]);
     run.is_refused();
     assert!(run.stderr.contains("stockade create --ssh-agent"), "{run}");

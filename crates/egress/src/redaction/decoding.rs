@@ -1,5 +1,5 @@
 //! Text as it is meant: without percent-encoding, escapes with a backslash as in JSON, character references
-//! of HTML, and whatever else writers put between or instead of characters. Each decoded byte keeps its
+//! of HTML, and all else that writers put between or instead of characters. Each decoded byte keeps its
 //! place in the text. Which bytes are escaped does not matter: every writer chooses others.
 
 mod numbers;
@@ -11,7 +11,7 @@ use self::numbers::Numbers;
 /// The longest escape of one character that is decoded, in bytes: `&#x000041;`.
 pub(super) const LONGEST_ESCAPE: usize = 10;
 
-/// The least length of a line of base64 that may go on in the next one.
+/// The minimal length of a line of base64 that the next line may continue.
 const LEAST_LINE: usize = 32;
 
 /// How a text is escaped.
@@ -80,7 +80,7 @@ fn before(text: &[u8], at: usize) -> &[u8] {
     before
 }
 
-/// Whether a text ends with characters of base64, so many that they may go on in the next line.
+/// Whether a text ends with so many characters of base64 that the next line may continue them.
 fn is_line_of_base64(text: &[u8]) -> bool {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     text.len() >= LEAST_LINE && text.iter().rev().take(LEAST_LINE).all(is_digit)

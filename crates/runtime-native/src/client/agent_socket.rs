@@ -9,7 +9,7 @@ use stockade_runtime::{Error, Result};
 
 use crate::directory::{Directory, name};
 
-/// Makes it, in the place of an earlier one.
+/// Makes it; it replaces an earlier one.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a sandbox that was requested without one; [`Error::Host`].

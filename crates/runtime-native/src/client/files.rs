@@ -236,7 +236,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 /// Whether files have subordinate ids, which this process does not have. `host_start` is the host id of
-/// inside id 0, in the namespace of those who have them.
+/// inside id 0, in the user namespace that has them.
 pub(super) fn is_subordinate(host_start: Option<u32>) -> bool {
     host_start == Some(0) && !rustix::process::geteuid().is_root()
 }

@@ -82,7 +82,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has ended, or nobody waits for its result.
+        // It has ended, or its result is not needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -156,8 +156,8 @@ impl Sandbox {
     }
 
     /// Stores its record, and then moves the layers that a client has prepared into its directory: a
-    /// keeper that is killed meanwhile leaves no files without a record, which would count as lost
-    /// work of somebody.
+    /// keeper that is killed meanwhile leaves no files without a record, which would count as the
+    /// lost work of a user.
     pub(super) fn store(
         &mut self,
         context: &Context,

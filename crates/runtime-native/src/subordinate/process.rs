@@ -154,8 +154,8 @@ fn give_to_caller(directory: &Dir) -> std::result::Result<(), beneath::Error> {
     Ok(())
 }
 
-/// Content of a file or a tree. The end of the pipe is its end only if the starter says so: otherwise
-/// the starter has failed.
+/// Content of a file or a tree. The end of the pipe is its end only if the starter confirms it:
+/// otherwise the starter has failed.
 struct Content<'a> {
     pipe: File,
     socket: &'a Socket,

@@ -99,7 +99,7 @@ def account(name):
 
 
 def shell_of(target):
-    """The shell of a user; where nobody can log in as that user, as root of many sandboxes, that of POSIX."""
+    """The shell of a user; `/bin/sh` if the account has no login shell, as root in many sandboxes."""
     shell = target.pw_shell
     return "/bin/sh" if os.path.basename(shell) in ("", "nologin", "false") else shell
 

@@ -1,6 +1,6 @@
 //! `change_limits`: changes the limits of a sandbox and those of its network. What can refuse comes
 //! first: the runtime changes the limits of running processes, then the change is recorded, and then
-//! the egress process is told.
+//! sent to the egress process.
 
 use std::sync::Arc;
 

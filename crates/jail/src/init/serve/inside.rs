@@ -2,7 +2,7 @@
 //! as with `sudo`, for which no set-user-id bit can work in a jail.
 //!
 //! Init listens on a name of the jail's own network namespace before the first command runs, so nothing inside can
-//! take that name. The kernel says who asks (`SO_PEERCRED`). The command has the walls of every other one: this
+//! take that name. The kernel identifies the requesting user (`SO_PEERCRED`). The command has the walls of every other one: this
 //! changes its ids only, to ids that the owner of the jail can choose as well.
 
 use std::collections::BTreeSet;
@@ -131,7 +131,7 @@ impl Inside {
         wishes
     }
 
-    /// Passes reports about a command on to who has requested it.
+    /// Passes reports about a command on to the process that requested it.
     pub(super) fn report(&self, number: u64, reports: Vec<(Report, Vec<OwnedFd>)>) {
         let client = self.clients.iter().find(|client| client.command == Some(number));
         let Some(client) = client else { return };

@@ -13,7 +13,7 @@ async fn socket(sandbox: &Sandbox<'_>) -> Result<UnixListener, Error> {
     within("a socket", sandbox.runtime().agent_socket(sandbox.id())).await
 }
 
-/// It is there again after each time that it is made, whatever programs inside do to it.
+/// It is there each time after it was made, although programs inside try to replace it.
 pub(crate) async fn its_socket_cannot_be_replaced_from_inside(harness: &Harness) {
     let spec = SandboxSpec { ssh_agent: true, ..harness.spec() };
     let sandbox = harness.sandbox_with(&spec).await;

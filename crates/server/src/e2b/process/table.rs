@@ -61,7 +61,7 @@ pub(super) struct Running {
     pub(super) is_terminal: bool,
     config: Config,
     tag: Option<String>,
-    /// When its time is over, and it is being ended.
+    /// When its time is over and its processes are killed.
     deadline: Option<Instant>,
     /// Absent if it takes none.
     input: Option<mpsc::Sender<SessionInput>>,

@@ -18,7 +18,7 @@ export const Trellis = missing("Trellis", "an engine on Node.js, which is planne
 export const DelegationChain = missing("DelegationChain", "an engine on Node.js, which is planned, is needed; <Supervisor> has a plan, a review and a summary");
 export const IsolatedClone = missing("IsolatedClone", "use <Sandbox>, whose changes wait for a decision");
 
-// Interfaces for people change nothing of a run, so a file that has one runs, and a message says so.
+// Interfaces for people change nothing of a run, so a file that has one runs, and a message names it.
 const noted = new Set();
 const undisplayed = (name) => () => {
   if (!noted.has(name)) console.warn(`<${name}> is not displayed: \`stockade up\` and \`stockade inspect\` show the run`);

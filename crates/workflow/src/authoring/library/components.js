@@ -402,7 +402,7 @@ export const Sidecar = composite(
   },
 );
 
-// An agent that changes files by a strategy. The run itself goes on with the program that it was started with.
+// An agent that changes files by a strategy. The run itself continues with the program with which it was started.
 export const SuperSmithers = composite(
   "SuperSmithers",
   ["strategy", "agent", "targetFiles", "reportOutput", "dryRun"],

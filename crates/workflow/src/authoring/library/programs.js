@@ -27,7 +27,7 @@ const exchange = (...known) => (value, name) => {
   if (known.includes(value)) return [];
   throw invalid(`\`${name}\` must be one of ${known.join(", ")}`);
 };
-// An option that cannot be had here. `false` and an empty list ask for nothing.
+// An option that is not supported here. `false` and an empty list request nothing.
 const refused = (why) => (value, name) => {
   if (value === false || value?.length === 0) return [];
   throw invalid(`\`${name}\` is not supported: ${why}`);
