@@ -11,7 +11,7 @@ use stockade_core::{Code, Operation, Problem, State};
 use stockade_durable::{Context, Failure, Step, StepOptions};
 use stockade_runtime::Error;
 
-use super::network::without_network;
+use super::network::{self, without_network};
 use super::record_with_next;
 use crate::events;
 use crate::failure::{runtime_problem, to_failure};
@@ -73,15 +73,7 @@ pub(crate) async fn perform(
         .await?;
     (row.request.limits, row.request.network) = (limits, network);
     if !request.network_limits.is_none() {
-        context
-            .step_with("tell", record_with_next(), async |_: Step| {
-                let applied = inner
-                    .terminations
-                    .run_unless_terminated(&request.id, inner.apply_network(&row))
-                    .await;
-                applied.map_err(to_failure)?.map_err(to_failure)
-            })
-            .await?;
+        network::apply(&inner, &context, &row).await?;
     }
     Ok(row.to_sandbox(None))
 }

@@ -58,16 +58,23 @@ pub(crate) async fn perform(
         })
         .await?;
     row.request.network = Some(network);
+    apply(&inner, &context, &row).await?;
+    Ok(row.to_sandbox(None))
+}
+
+/// The step that sends a changed network to the egress process, after it was recorded.
+pub(super) async fn apply(
+    inner: &Inner,
+    context: &Context,
+    row: &SandboxRow,
+) -> std::result::Result<(), Failure> {
     context
         .step_with("tell", record_with_next(), async |_: Step| {
-            let applied = inner
-                .terminations
-                .run_unless_terminated(&request.id, inner.apply_network(&row))
-                .await;
+            let applied =
+                inner.terminations.run_unless_terminated(&row.id, inner.apply_network(row)).await;
             applied.map_err(to_failure)?.map_err(to_failure)
         })
-        .await?;
-    Ok(row.to_sandbox(None))
+        .await
 }
 
 /// The problem with a change of a network that does not exist.
