@@ -69,7 +69,11 @@ pub(crate) fn entries() -> Entries {
 }
 
 /// Adds what is in one directory. What cannot be read is left out, as for every user.
+///
+/// A link takes no system call of its own: its text never changes, and what replaces it changes the
+/// directory.
 fn walk(directory: &OwnedFd, path: Option<&RelativePath>, depth: usize, found: &mut Entries) {
+    let Ok(state) = rustix::fs::fstat(directory) else { return };
     let Ok(listed) = rustix::fs::Dir::read_from(directory) else { return };
     for listed in listed.flatten() {
         let name = listed.file_name();
@@ -84,6 +88,10 @@ fn walk(directory: &OwnedFd, path: Option<&RelativePath>, depth: usize, found: &
             None => RelativePath::new(name.to_bytes()),
         };
         let Ok(joined) = joined else { continue };
+        if listed.file_type() == FileType::Symlink {
+            found.insert(joined, Entry::Link(stamp(listed.ino(), &state)));
+            continue;
+        }
         let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
@@ -94,14 +102,15 @@ fn walk(directory: &OwnedFd, path: Option<&RelativePath>, depth: usize, found: &
                     walk(&below, Some(&joined), depth + 1, found);
                 }
             }
+            // Only where the file system does not name types in listings.
             FileType::Symlink => {
-                found.insert(joined, Entry::Link(stamp(&stat)));
+                found.insert(joined, Entry::Link(stamp(stat.st_ino, &stat)));
             }
             FileType::RegularFile
                 if stat.st_mode & 0o004 != 0 && stat.st_size.unsigned_abs() <= MAX_FILE_BYTES =>
             {
                 let executable = stat.st_mode & 0o001 != 0;
-                found.insert(joined, Entry::File { stamp: stamp(&stat), executable });
+                found.insert(joined, Entry::File { stamp: stamp(stat.st_ino, &stat), executable });
             }
             _ => {}
         }
@@ -113,10 +122,11 @@ fn open_directory(parent: impl std::os::fd::AsFd, name: impl rustix::path::Arg) 
     rustix::fs::openat(parent, name, flags, Mode::empty()).ok()
 }
 
-fn stamp(stat: &rustix::fs::Stat) -> Stamp {
+/// The stamp of the entry with this inode number, and this state of it or of its directory.
+fn stamp(inode: u64, stat: &rustix::fs::Stat) -> Stamp {
     let mut stamp = [0; 40];
     let values = [
-        stat.st_ino,
+        inode,
         stat.st_size.unsigned_abs(),
         stat.st_mtime.unsigned_abs(),
         stat.st_ctime.unsigned_abs(),

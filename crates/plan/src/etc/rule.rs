@@ -5,6 +5,9 @@
 //! lie under any name.
 
 use std::path::Path;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
 
 /// Entries of `/etc` that identify the host, its users or its networks, or that configure
 /// authentication, with everything below them. `*` stands for any rest of the name.
@@ -101,6 +104,10 @@ const SECRET_NAMES: &[&str] = &[
     "token",
 ];
 
+/// Finds all of [`SECRET_NAMES`] at once, since each start looks at each name.
+static SECRET_PARTS: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(SECRET_NAMES).ok());
+
 /// Ends of names of keys, and of old versions of files.
 const SECRET_ENDS: &[&str] =
     &["-", "~", ".bak", ".jceks", ".jks", ".kdbx", ".key", ".old", ".orig", ".p12", ".pfx", ".swp"];
@@ -139,11 +146,13 @@ pub(super) fn is_visible(name: &[u8], at_top: bool) -> bool {
 }
 
 fn is_secret(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    let holds = |part: &str| name.windows(part.len()).any(|window| window == part.as_bytes());
+    let ends_with = |end: &str| {
+        let end = end.as_bytes();
+        name.len() >= end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end)
+    };
     name.starts_with(b".")
-        || SECRET_NAMES.iter().any(|part| holds(part))
-        || SECRET_ENDS.iter().any(|end| name.ends_with(end.as_bytes()))
+        || SECRET_PARTS.as_ref().is_none_or(|parts| parts.is_match(name))
+        || SECRET_ENDS.iter().any(|end| ends_with(end))
 }
 
 /// Whether a link of `/etc` may be shown: its text names nothing but system files.
