@@ -1,6 +1,6 @@
-//! What a server does for images: programs that run in each of them, and downloads. A download is the
-//! command `stockade image pull` as a process of its own, which continues, and keeps its progress on disk,
-//! whatever happens to the request that needs it.
+//! What a server does for images: programs that run in each of them, downloads and removals. A download is
+//! the command `stockade image pull` as a process of its own, which continues, and keeps its progress on
+//! disk, whatever happens to the request that needs it; a removal is `stockade image rm`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use stockade_api::{PullImage, PulledImage, RemovedImages};
 use stockade_cli::programs::{BUILD, FRONT, sibling_program};
 use stockade_core::sandbox::HostMount;
 use stockade_core::{Code, Problem};
-use stockade_image::Reference;
+use stockade_image::{Platform, Reference};
 use stockade_plan::PROGRAMS;
 use stockade_runtime_docker::{LIBRARIES, Portable};
 use stockade_service::ImageSource;
@@ -25,6 +27,8 @@ use tokio::sync::Semaphore;
 const DOWNLOADS: usize = 4;
 /// How long one download may take. The deadlines for a silent registry are much shorter.
 const DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
+/// How long a removal may take.
+const REMOVAL: Duration = Duration::from_secs(10 * 60);
 
 /// How much of what a download writes is logged.
 const MAX_LOG_BYTES: u64 = 1 << 20;
@@ -44,8 +48,10 @@ impl Registries {
 
 #[async_trait]
 impl ImageSource for Registries {
-    async fn pull(&self, name: &str) -> Result<(), Problem> {
-        let reference = reference(name)?;
+    async fn pull(&self, request: &PullImage) -> Result<PulledImage, Problem> {
+        let reference = reference(&request.image)?;
+        let platform = request.platform.as_deref().map(str::parse::<Platform>).transpose();
+        let platform = platform.map_err(|error| Problem::caused(Code::InvalidInput, &error))?;
         let (data, slots) = (self.data.clone(), Arc::clone(&self.slots));
         // Not ended with the request: the next one finds what was downloaded.
         let pulled = tokio::spawn(async move {
@@ -56,9 +62,20 @@ impl ImageSource for Registries {
                 Problem::new(Code::TimedOut, message)
                     .remedied_by(format!("stockade image pull {}", reference.familiar()))
             };
-            tokio::time::timeout(DEADLINE, pull(data, &reference)).await.map_err(|_| late())?
+            let mut words = vec!["pull".to_owned(), "--json".to_owned()];
+            words.extend(platform.map(|platform| format!("--platform={platform}")));
+            words.extend(["--".to_owned(), reference.to_string()]);
+            let pulled = tokio::time::timeout(DEADLINE, run::<PulledImage>(&data, &words)).await;
+            pulled.map_err(|_| late())?
         });
         pulled.await.map_err(|error| failed(&error))?
+    }
+
+    async fn remove(&self, name: &str) -> Result<RemovedImages, Problem> {
+        let words = ["rm", "--json", "--", name].map(str::to_owned);
+        let removed = tokio::time::timeout(REMOVAL, run(&self.data, &words)).await;
+        removed
+            .map_err(|_| Problem::new(Code::TimedOut, "the removal of an image took too long"))?
     }
 
     fn registry(&self, name: &str) -> Result<String, Problem> {
@@ -101,14 +118,15 @@ fn reference(name: &str) -> Result<Reference, Problem> {
     })
 }
 
-/// Runs the command, and waits until it has ended.
-async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
+/// Runs a command on the store of a data directory, and waits until it has ended.
+async fn run<T: DeserializeOwned>(data: &Path, words: &[String]) -> Result<T, Problem> {
     let mut command = Command::new(sibling_program(FRONT)?);
     command
-        .args(["image", "pull", "--json", "--", &reference.to_string()])
+        .arg("image")
+        .args(words)
         .env("STOCKADE_DATA_DIR", data)
-        // The server itself has the store.
-        .env_remove("STOCKADE_SERVER")
+        // The store is that of this server, whatever its user is logged in to.
+        .env("STOCKADE_SERVER", "local")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -122,15 +140,15 @@ async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
         }
     });
     let output = output.map_err(|error| failed(&error))?;
-    if output.status.success() {
-        return Ok(());
-    }
     #[derive(Deserialize)]
-    struct Answer {
+    struct Refusal {
         error: Problem,
     }
-    let answer: Result<Answer, _> = serde_json::from_slice(&output.stdout);
-    Err(answer.map_or_else(|_| failed(&output.status), |answer| answer.error))
+    if output.status.success() {
+        return serde_json::from_slice(&output.stdout).map_err(|error| failed(&error));
+    }
+    let refusal: Result<Refusal, _> = serde_json::from_slice(&output.stdout);
+    Err(refusal.map_or_else(|_| failed(&output.status), |refusal| refusal.error))
 }
 
 /// Puts what a download says about its progress into the server's log.
@@ -144,6 +162,6 @@ async fn log_lines(lines: ChildStderr) {
 }
 
 fn failed(why: &dyn std::fmt::Display) -> Problem {
-    Problem::new(Code::LaunchFailed, "the command that downloads images failed")
+    Problem::new(Code::LaunchFailed, "the command on the store of images failed")
         .because(why.to_string())
 }

@@ -3,17 +3,23 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use stockade_api::Result;
+use stockade_api::{PullImage, PulledImage, RemovedImages, Result};
 
 /// Where the images of the store come from.
 #[async_trait]
 pub trait ImageSource: Debug + Send + Sync {
-    /// Downloads the image of a name into the store of the data directory. The download continues
-    /// if the caller stops waiting; a second request for the same image waits for it.
+    /// Downloads an image into the store of the data directory. The download continues if the caller
+    /// stops waiting; a second request for the same image waits for it.
     ///
     /// # Errors
     /// Why there is no image.
-    async fn pull(&self, name: &str) -> Result<()>;
+    async fn pull(&self, request: &PullImage) -> Result<PulledImage>;
+
+    /// Removes an image, by a name or the start of an id, from the store.
+    ///
+    /// # Errors
+    /// [`Code::ImageNotFound`], or [`Code::ImageInUse`] with what uses it.
+    async fn remove(&self, name: &str) -> Result<RemovedImages>;
 
     /// The registry that a name leads to.
     ///

@@ -10,6 +10,7 @@
 
 mod error;
 mod mount;
+pub mod problem;
 mod record;
 mod users;
 

@@ -37,6 +37,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-review",
             "stockade-runtime",
             "stockade-vault",
+            "stockade-volume",
         ],
     ),
     ("stockade-vault", &["stockade-core"]),

@@ -35,6 +35,7 @@ pub(crate) mod snapshot;
 pub(crate) mod sync;
 pub(crate) mod tool;
 pub(crate) mod vault;
+pub(crate) mod volumes;
 pub(crate) mod watch;
 pub(crate) mod workspaces;
 
