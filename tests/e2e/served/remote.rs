@@ -154,7 +154,7 @@ fn nothing_runs_here_when_a_server_is_named(world: &World) {
         &["image", "import", "dir:."],
         &["mcp", "--workspace", "."],
         &["mcp", "--allow-workspace", "."],
-        &["trust", "--show"],
+        &["trust"],
         &["df"],
         &["create", "--workspace", "."],
         &["create", "--mount", "/usr:/x:ro"],
