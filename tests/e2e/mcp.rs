@@ -3,7 +3,7 @@
 
 mod documented;
 mod elsewhere;
-mod over_http;
+pub(crate) mod over_http;
 mod programs;
 mod sandboxes;
 mod session;

@@ -1,17 +1,18 @@
 //! Images in the store of the server's own runtime. All owners can use them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::StoredImage;
 
 /// Images in a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageList {
     /// The images, each by a name and a platform.
     pub images: Vec<StoredImage>,
 }
 
 /// Downloads an image into the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullImage {
     /// Its name.
@@ -22,7 +23,7 @@ pub struct PullImage {
 }
 
 /// An image that is in the store now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PulledImage {
     /// The name.
@@ -40,7 +41,7 @@ pub struct PulledImage {
 }
 
 /// Removes images from the store. Only a caller with the admin scope may do that: all owners use them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoveImage {
     /// A name, or the start of an id.
@@ -48,7 +49,7 @@ pub struct RemoveImage {
 }
 
 /// What a removal has removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovedImages {
     /// The names.

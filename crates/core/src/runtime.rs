@@ -41,6 +41,8 @@ pub enum Capability {
     HostMounts,
     /// Volumes and caches of an owner.
     Volumes,
+    /// An ssh agent outside, which programs inside reach.
+    SshAgent,
     /// Access rules that bind the processes.
     AccessRules,
     /// A network with a policy, through listeners that another process serves.
@@ -172,6 +174,7 @@ const fn docker(capability: Capability) -> Support {
         Capability::Volumes => Support::No(
             "an engine cannot show one volume to sandboxes with different owners of files",
         ),
+        Capability::SshAgent => Support::No("a container has no directory for the socket of one"),
         Capability::Checkpoint => NO_MEMORY_IMAGE,
         _ => Support::Yes,
     }
@@ -202,13 +205,14 @@ pub fn comparison() -> String {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::HostRoot,
         Self::Images,
         Self::PrivateBase,
         Self::Workspace,
         Self::HostMounts,
         Self::Volumes,
+        Self::SshAgent,
         Self::Snapshot,
         Self::Checkpoint,
         Self::Terminal,
@@ -238,6 +242,7 @@ impl Capability {
             Self::Workspace => "workspace",
             Self::HostMounts => "host-mounts",
             Self::Volumes => "volumes",
+            Self::SshAgent => "ssh-agent",
             Self::AccessRules => "access-rules",
             Self::Egress => "egress",
             Self::MemoryLimit => "memory-limit",
@@ -264,6 +269,7 @@ impl Capability {
             Self::Workspace => "a copy-on-write view of a directory (`--workspace`)",
             Self::HostMounts => "bind mounts (`--mount`)",
             Self::Volumes => "named volumes and caches (`--volume`, `--cache`)",
+            Self::SshAgent => "an ssh agent outside (`--ssh-agent`)",
             Self::AccessRules => "access rules that bind processes (`--access`)",
             Self::Egress => "a network with a policy (`--allow`)",
             Self::MemoryLimit => "a memory limit (`--memory`)",

@@ -10,14 +10,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use stockade_api::{PullImage, PulledImage, RemovedImages};
+use stockade_api::{DownloadProgress, PullImage, PulledImage, RemovedImages};
 use stockade_cli::programs::{BUILD, FRONT, sibling_program};
 use stockade_core::sandbox::HostMount;
 use stockade_core::{Code, Problem};
 use stockade_image::{Platform, Reference};
 use stockade_plan::PROGRAMS;
 use stockade_runtime_docker::{LIBRARIES, Portable};
-use stockade_service::ImageSource;
+use stockade_service::{ImageSource, Report};
 use stockade_workflow::engine::ImagePrograms;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStderr, Command};
@@ -30,8 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a removal may take.
 const REMOVAL: Duration = Duration::from_secs(10 * 60);
 
-/// How much of what a download writes is logged.
-const MAX_LOG_BYTES: u64 = 1 << 20;
+/// How much a command may say: a short line each second of a download, and some messages.
+const MAX_SAID_BYTES: u64 = 16 << 20;
 
 /// The images of the registries, for the store of a data directory.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Registries {
 
 #[async_trait]
 impl ImageSource for Registries {
-    async fn pull(&self, request: &PullImage) -> Result<PulledImage, Problem> {
+    async fn pull(&self, request: &PullImage, report: Report) -> Result<PulledImage, Problem> {
         let reference = reference(&request.image)?;
         let platform = request.platform.as_deref().map(str::parse::<Platform>).transpose();
         let platform = platform.map_err(|error| Problem::caused(Code::InvalidInput, &error))?;
@@ -62,18 +62,19 @@ impl ImageSource for Registries {
                 Problem::new(Code::TimedOut, message)
                     .remedied_by(format!("stockade image pull {}", reference.familiar()))
             };
-            let mut words = vec!["pull".to_owned(), "--json".to_owned()];
+            let mut words = ["pull", "--json", "--events"].map(str::to_owned).to_vec();
             words.extend(platform.map(|platform| format!("--platform={platform}")));
             words.extend(["--".to_owned(), reference.to_string()]);
-            let pulled = tokio::time::timeout(DEADLINE, run::<PulledImage>(&data, &words)).await;
+            let pulled = tokio::time::timeout(DEADLINE, run(&data, &words, &report)).await;
             pulled.map_err(|_| late())?
         });
         pulled.await.map_err(|error| failed(&error))?
     }
 
     async fn remove(&self, name: &str) -> Result<RemovedImages, Problem> {
+        let none: Report = Box::new(|_| ());
         let words = ["rm", "--json", "--", name].map(str::to_owned);
-        let removed = tokio::time::timeout(REMOVAL, run(&self.data, &words)).await;
+        let removed = tokio::time::timeout(REMOVAL, run(&self.data, &words, &none)).await;
         removed
             .map_err(|_| Problem::new(Code::TimedOut, "the removal of an image took too long"))?
     }
@@ -119,7 +120,11 @@ fn reference(name: &str) -> Result<Reference, Problem> {
 }
 
 /// Runs a command on the store of a data directory, and waits until it has ended.
-async fn run<T: DeserializeOwned>(data: &Path, words: &[String]) -> Result<T, Problem> {
+async fn run<T: DeserializeOwned>(
+    data: &Path,
+    words: &[String],
+    report: &Report,
+) -> Result<T, Problem> {
     let mut command = Command::new(sibling_program(FRONT)?);
     command
         .arg("image")
@@ -132,7 +137,7 @@ async fn run<T: DeserializeOwned>(data: &Path, words: &[String]) -> Result<T, Pr
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| failed(&error))?;
-    let log = child.stderr.take().map(log_lines);
+    let log = child.stderr.take().map(|lines| follow(lines, report));
     let output = child.wait_with_output();
     let (output, ()) = tokio::join!(output, async {
         if let Some(log) = log {
@@ -151,11 +156,14 @@ async fn run<T: DeserializeOwned>(data: &Path, words: &[String]) -> Result<T, Pr
     Err(refusal.map_or_else(|_| failed(&output.status), |refusal| refusal.error))
 }
 
-/// Puts what a download says about its progress into the server's log.
-async fn log_lines(lines: ChildStderr) {
-    // What one line may take; the command writes short ones.
-    let mut lines = BufReader::new(lines.take(MAX_LOG_BYTES)).lines();
+/// Reports the progress of a download, and puts the messages of the command into the server's log.
+async fn follow(lines: ChildStderr, report: &Report) {
+    let mut lines = BufReader::new(lines.take(MAX_SAID_BYTES)).lines();
     while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(progress) = serde_json::from_str::<DownloadProgress>(&line) {
+            report(progress);
+            continue;
+        }
         let line = line.strip_prefix("stockade: ").unwrap_or(&line);
         tracing::info!(target: "stockade::images", "{line}");
     }

@@ -3,7 +3,10 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use stockade_api::{PullImage, PulledImage, RemovedImages, Result};
+use stockade_api::{DownloadProgress, PullImage, PulledImage, RemovedImages, Result};
+
+/// What is called with the progress of a download, also after the request has ended.
+pub type Report = Box<dyn Fn(DownloadProgress) + Send + Sync>;
 
 /// Where the images of the store come from.
 #[async_trait]
@@ -13,7 +16,7 @@ pub trait ImageSource: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why there is no image.
-    async fn pull(&self, request: &PullImage) -> Result<PulledImage>;
+    async fn pull(&self, request: &PullImage, report: Report) -> Result<PulledImage>;
 
     /// Removes an image, by a name or the start of an id, from the store.
     ///

@@ -68,7 +68,8 @@ impl Inner {
                      STOCKADE_REGISTRIES={registry} before stockade serve"
                 )));
         }
-        source.pull(request).await
+        let waiting = self.downloads.begin(&caller.owner, name);
+        source.pull(request, Box::new(waiting.report())).await
     }
 
     /// Where the images of the store come from.

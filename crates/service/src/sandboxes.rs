@@ -5,22 +5,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     Ack, ApiKey, AppliedBundle, AppliedPatch, ApplyBundle, ApplyPatch, AttachCommand, BundleDetail,
-    BundleList, ById, Caller, ChangeInjections, ChangeMetadata, ChangeNetwork, ChangeWorkspace,
-    CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList, CommitWorkspace,
-    CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret, CreateVolume, CreatedKey,
-    DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry,
-    GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList, ImportSecret, Items, KeyList,
-    KillCommand, KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes,
-    Listing, MakeDirectory, MoveFile, NodeOutputs, NodeType, OpenPort, OpenSession, OpenWebSocket,
-    OpenedPort, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges, PullImage,
-    PulledImage, ReadEvents, ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles, RecordedEvent,
-    RejectBundle, RejectedBundle, RemoveFile, RemoveImage, RemoveSecret, RemovedImages,
-    RemovedVolume, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey,
-    RotateSecret, RunNode, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime,
-    SendFiles, SentFiles, Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile,
-    StoredSecret, StoredSecrets, SyncFiles, TakeSnapshot, Tool, ToolResult, Volume, VolumeByName,
-    VolumeList, WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList,
-    WorkspaceTree, WriteFile, WriteResult, WriteSecretFile,
+    BundleList, ById, Caller, ChangeInjections, ChangeLimits, ChangeMetadata, ChangeNetwork,
+    ChangeWorkspace, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
+    CommitWorkspace, CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret,
+    CreateVolume, CreatedKey, DiffBundle, DownloadStatus, Duplex, Empty, Endpoint, Execute,
+    ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream,
+    ImageList, ImportSecret, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
+    ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs,
+    NodeType, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo,
+    OutputItem, PathDiff, ProposeChanges, PullImage, PulledImage, ReadEvents, ReadFile, ReadOutput,
+    ReadWorkspace, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
+    RemoveImage, RemoveSecret, RemovedImages, RemovedVolume, Renew, ReplaceResult, ReplaceText,
+    ResolveEndpoint, Restore, Result, RevokeKey, RotateSecret, RunNode, RunTool, Sandbox,
+    SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session,
+    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, StoredSecret, StoredSecrets,
+    SyncFiles, TakeSnapshot, Tool, ToolResult, Volume, VolumeByName, VolumeList, WaitDownload,
+    WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
+    WriteFile, WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -33,8 +34,8 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
-    exchange, execute, files, injections, keys, lifecycle, metadata, network, output, query,
-    restore, secret_file, secrets, session, snapshot, sync, tool, vault, volumes, watch,
+    exchange, execute, files, injections, keys, lifecycle, limits, metadata, network, output,
+    query, restore, secret_file, secrets, session, snapshot, sync, tool, vault, volumes, watch,
     workspaces,
 };
 use crate::service::Service;
@@ -86,6 +87,10 @@ impl Sandboxes for Service {
 
     async fn renew(&self, caller: &Caller, request: Renew) -> Result<Sandbox> {
         lifecycle::renew(self, caller, request).await
+    }
+
+    async fn change_limits(&self, caller: &Caller, request: ChangeLimits) -> Result<Sandbox> {
+        limits::change(self, caller, request).await
     }
 
     async fn change_network(&self, caller: &Caller, request: ChangeNetwork) -> Result<Sandbox> {
@@ -294,6 +299,15 @@ impl Sandboxes for Service {
 
     async fn remove_volume(&self, caller: &Caller, request: VolumeByName) -> Result<RemovedVolume> {
         volumes::remove(self, caller, request).await
+    }
+
+    async fn wait_download(
+        &self,
+        caller: &Caller,
+        request: WaitDownload,
+    ) -> Result<DownloadStatus> {
+        let WaitDownload { image, seen } = request;
+        Ok(self.inner.downloads.wait(&caller.owner, &image, seen).await)
     }
 
     async fn collect_changes(

@@ -11,7 +11,7 @@ use crate::commands::print::{notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::Failure;
 use crate::profile::registry_access;
-use crate::registry::{self, Progress, Pull};
+use crate::registry::{self, Form, Progress, Pull};
 use crate::remote;
 use crate::remote::chosen::{ChosenServer, chosen};
 
@@ -49,7 +49,12 @@ fn pull_here(arguments: &ImagePull, reference: Reference) -> Result<PulledImage,
         access,
         max_bytes: arguments.max_size.unwrap_or(DEFAULT_MAX_BYTES),
     };
-    let mut progress = Progress::new(&pull.reference, arguments.quiet);
+    let form = match (arguments.events, arguments.quiet) {
+        (true, _) => Form::Events,
+        (false, true) => Form::Quiet,
+        (false, false) => Form::Text,
+    };
+    let mut progress = Progress::new(&pull.reference, form);
     let pulled = registry::pull(&data, &pull, &mut progress);
     progress.end();
     let pulled = pulled?;
@@ -69,15 +74,29 @@ fn pull_there(
     reference: &Reference,
     server: &ChosenServer,
 ) -> Result<PulledImage, Failure> {
-    if arguments.max_size.is_some() {
-        let message = format!("`--max-size` is not available with {}", server.url);
-        return Err(Problem::new(Code::Unsupported, message)
-            .because("the server limits the size of what it downloads itself")
-            .remedied_by("omit `--max-size`")
-            .into());
+    for (is_given, flag, cause) in [
+        (
+            arguments.max_size.is_some(),
+            "--max-size",
+            "the server limits the size of what it downloads itself",
+        ),
+        (arguments.events, "--events", "a server asks a command on its own machine for them"),
+    ] {
+        if is_given {
+            let message = format!("`{flag}` is not available with {}", server.url);
+            return Err(Problem::new(Code::Unsupported, message)
+                .because(cause)
+                .remedied_by(format!("omit `{flag}`"))
+                .into());
+        }
     }
     let request = PullImage { image: reference.to_string(), platform: arguments.platform.clone() };
     remote::with(ServerMode { in_process: false }, async |remote| {
-        Ok(remote.sandboxes.pull_image(&remote.idempotent(), request).await?)
+        let (caller, image) = (remote.idempotent(), request.image.clone());
+        let pulled = remote.sandboxes.pull_image(&caller, request);
+        Ok(match arguments.quiet {
+            true => pulled.await?,
+            false => registry::elsewhere::with_progress(&remote, &image, pulled).await?,
+        })
     })
 }
