@@ -27,6 +27,8 @@ use tokio::sync::Semaphore;
 const DOWNLOADS: usize = 4;
 /// How long one download may take. The deadlines for a silent registry are much shorter.
 const DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
+/// The longest name of an image that is removed; those of registries are shorter.
+const MAX_NAME_BYTES: usize = 1024;
 /// How long a removal may take.
 const REMOVAL: Duration = Duration::from_secs(10 * 60);
 
@@ -72,6 +74,10 @@ impl ImageSource for Registries {
     }
 
     async fn remove(&self, name: &str) -> Result<RemovedImages, Problem> {
+        // It becomes an argument of a program.
+        if name.len() > MAX_NAME_BYTES || name.contains('\0') {
+            return Err(Problem::new(Code::InvalidInput, "this is not the name or id of an image"));
+        }
         let none: Report = Box::new(|_| ());
         let words = ["rm", "--json", "--", name].map(str::to_owned);
         let removed = tokio::time::timeout(REMOVAL, run(&self.data, &words, &none)).await;

@@ -1,8 +1,14 @@
 //! What a user is told about a volume that cannot be used or removed.
 
+use std::collections::BTreeMap;
+
 use stockade_core::{Code, Problem, VolumeName};
 
 use crate::Error;
+
+/// The most bytes of the names and values of a volume's labels. In JSON they have six times as many at
+/// most, which its record can have.
+const MAX_LABEL_BYTES: usize = 32 << 10;
 
 /// The problem of an error.
 pub fn problem(error: &Error) -> Problem {
@@ -45,16 +51,43 @@ pub fn user(sandbox: &str) -> String {
     format!("sandbox {sandbox}")
 }
 
-/// Refuses labels that are Stockade's own.
+/// Refuses labels that are Stockade's own, and more than the record of a volume can have.
 ///
 /// # Errors
 /// [`Code::InvalidInput`].
-pub fn check_labels<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Problem> {
-    match names.into_iter().find(|name| name.starts_with("stockade.")) {
-        None => Ok(()),
-        Some(name) => {
-            Err(Problem::new(Code::InvalidInput, format!("the label {name:?} is reserved"))
-                .because("labels that start with `stockade.` are Stockade's own"))
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+    if let Some(name) = labels.keys().find(|name| name.starts_with("stockade.")) {
+        return Err(Problem::new(Code::InvalidInput, format!("the label {name:?} is reserved"))
+            .because("labels that start with `stockade.` are Stockade's own"));
+    }
+    let bytes: usize = labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_LABEL_BYTES {
+        let message = format!("the labels of a volume have at most {MAX_LABEL_BYTES} bytes");
+        return Err(Problem::new(Code::InvalidInput, message)
+            .because(format!("they have {bytes}"))
+            .remedied_by("keep the text in a file of the volume"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_ones_own_and_fit_into_a_record() {
+        let labels = |name: &str, value: String| BTreeMap::from([(name.to_owned(), value)]);
+        for (labels, is_allowed) in [
+            (labels("a", "b".to_owned()), true),
+            (labels("a", "\u{1}".repeat(MAX_LABEL_BYTES - 1)), true),
+            (labels("a", "b".repeat(MAX_LABEL_BYTES)), false),
+            (labels("stockade.cache", "npm".to_owned()), false),
+        ] {
+            let checked = check_labels(&labels);
+            assert_eq!(checked.is_ok(), is_allowed, "{checked:?}");
+            let text = serde_json::to_vec(&labels).unwrap();
+            let fits = u64::try_from(text.len()).unwrap() < crate::MAX_RECORD_BYTES * 4 / 5;
+            assert!(!is_allowed || fits, "{}", text.len());
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::served::{Server, key};
 
 fn tools_work_on_the_sandboxes_of_a_server(world: &World) {
     let server = Server::start(world, &[]);
-    let (mine, _) = key(world, &["--owner", "me"]);
+    let (mine, key_id) = key(world, &["--owner", "me"]);
     let me = Client::new(world, url(&server), &mine);
     let mut session = Session::of(me.call(&["mcp"]));
     let made = session.call("create", &json!({}));
@@ -22,6 +22,11 @@ fn tools_work_on_the_sandboxes_of_a_server(world: &World) {
     // No directory of either machine is a workspace.
     let refused = session.call("create", &json!({"workspace": "/etc"}));
     assert_eq!(refused["isError"], true, "{refused}");
+    // A key that is revoked meanwhile opens nothing any more.
+    world.stockade(&["keys", "revoke", &key_id]).finish().succeeds();
+    let refused = session.call("exec", &json!({"sandbox": id, "command": "echo from-there"}));
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert!(refused.to_string().contains("UNAUTHENTICATED"), "{refused}");
     drop(session);
     me.nothing_happened_here();
 }

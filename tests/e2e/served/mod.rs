@@ -5,7 +5,7 @@
 //! secrets, `frameworks` are released frameworks, `remote` the commands of Stockade, `stores` those on volumes and images, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
 //! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
 //! itself, `stopped` about the ends of streams, `killed` about servers
-//! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile` and `fuzzed` send requests that no client
+//! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile`, `hostile_stores` and `fuzzed` send requests that no client
 //! sends, `answers` gives answers that no server gives, `reused` uses an id again, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod answers;
@@ -22,6 +22,7 @@ mod frameworks;
 mod from_inside;
 mod fuzzed;
 mod hostile;
+mod hostile_stores;
 mod isolated;
 mod killed;
 mod limited;

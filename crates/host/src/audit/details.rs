@@ -5,13 +5,14 @@ use serde_json::{Map, Value};
 use stockade_audit::redact;
 
 /// Members with a name, an id, a path or a number.
-const PLAIN: [&str; 45] = [
+const PLAIN: [&str; 46] = [
     "id",
     "sandboxid",
     "path",
     "from",
     "to",
     "image",
+    "platform",
     "runtime",
     "workflowid",
     "tool",
@@ -55,7 +56,7 @@ const PLAIN: [&str; 45] = [
 /// Members with a list of names.
 const LISTS: [&str; 6] = ["paths", "only", "allow", "refuse", "allowinternal", "exclude"];
 /// Members of which only the names are recorded.
-const NAMES: [&str; 4] = ["environment", "values", "metadata", "secrets"];
+const NAMES: [&str; 5] = ["environment", "values", "metadata", "labels", "secrets"];
 /// The most items of a list.
 const MAX_ITEMS: usize = 64;
 

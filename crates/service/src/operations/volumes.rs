@@ -1,6 +1,7 @@
 //! Operations on volumes. Each is one atomic change in the data directory, so none needs a record.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use stockade_api::{Caller, CreateVolume, RemovedVolume, Result, Volume, VolumeByName, VolumeList};
 use stockade_bundle::data::DataDir;
@@ -21,7 +22,11 @@ const RUN: &str = "a command on the server's machine";
 /// The ids of the sandboxes that mount each volume, also of those that are stopped.
 type Users = BTreeMap<VolumeName, Vec<String>>;
 
-/// Runs a function on the caller's volumes, on a thread that may block.
+/// How long an operation waits for another one on the volumes of the same owner.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a function on the caller's volumes, on a thread that may block. Each owner has one such thread, which
+/// a request that is given up does not end.
 async fn with<T: Send + 'static>(
     service: &Service,
     caller: &Caller,
@@ -31,7 +36,14 @@ async fn with<T: Send + 'static>(
         Problem::new(Code::Unsupported, "this server has no data directory for volumes")
     })?;
     let (path, owner) = (home.path.clone(), caller.owner.clone());
+    let lock = tokio::time::timeout(PATIENCE, service.inner.volume_locks.lock(&owner));
+    let lock = lock.await.map_err(|_| {
+        Problem::new(Code::Busy, "another operation on your volumes is still in progress")
+            .because("they have many files, or many requests are about them")
+            .remedied_by("request it again later")
+    })?;
     let done = tokio::task::spawn_blocking(move || {
+        let _lock = lock;
         let data = DataDir::open(&path).map_err(|error| caused(Code::Io, &error))?;
         work(&Volumes::open(&data, &owner).map_err(|error| problem(&error))?)
     });
@@ -82,7 +94,7 @@ pub(crate) async fn create(
     request: CreateVolume,
 ) -> Result<Volume> {
     let CreateVolume { name, labels } = request;
-    check_labels(labels.keys())?;
+    check_labels(&labels)?;
     let is_anonymous = name.is_none();
     let name = match name {
         Some(name) => name,

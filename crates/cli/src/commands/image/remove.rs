@@ -23,14 +23,14 @@ pub(super) fn run(arguments: &ImageRemove) -> Result<u8, Failure> {
         Some(_) => remove_there(&arguments.names)?,
         None => remove_here(&arguments.names)?,
     };
-    let (mut removed, mut bytes, mut failed) = (Vec::new(), 0, Vec::new());
+    let (mut removed, mut bytes, mut failed) = (Vec::new(), 0_u64, Vec::new());
     for (name, done) in done {
         match done {
             Err(problem) if arguments.force && problem.code == Code::ImageNotFound => {}
             Err(problem) => failed.push((name, Failure::from(problem))),
             Ok(done) => {
                 removed.extend(done.removed);
-                bytes += done.freed_bytes;
+                bytes = bytes.saturating_add(done.freed_bytes);
             }
         }
     }

@@ -163,11 +163,11 @@ fn prune_chosen(
         ask(&format!("remove {what} ({})?", unused.len()))?;
     }
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
-    let mut bytes = 0;
+    let mut bytes = 0_u64;
     for (name, done) in store.remove(&unused)? {
         match done {
             Ok(used) => {
-                bytes += used;
+                bytes = bytes.saturating_add(used);
                 removed.push(name.to_string());
             }
             // Another process has just begun to use it, or has removed it.

@@ -81,7 +81,7 @@ impl VolumeStore {
         name: Option<VolumeName>,
         labels: BTreeMap<String, String>,
     ) -> Result<VolumeName, Failure> {
-        stockade_volume::problem::check_labels(labels.keys())?;
+        stockade_volume::problem::check_labels(&labels)?;
         match self {
             Self::Here(_, volumes) => {
                 let is_anonymous = name.is_none();
