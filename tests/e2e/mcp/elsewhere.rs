@@ -13,7 +13,7 @@ fn tools_work_on_the_sandboxes_of_a_server(world: &World) {
     let me = Client::new(world, url(&server), &mine);
     let mut session = Session::of(me.call(&["mcp"]));
     let made = session.call("create", &json!({}));
-    let id = made["structuredContent"]["id"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let id = made["structuredContent"]["sandbox"].as_str().unwrap_or_else(|| panic!("{made}"));
     let ran = session.call("exec", &json!({"sandbox": id, "command": "echo from-there"}));
     assert!(ran.to_string().contains("from-there"), "{ran}");
     assert!(me.run(&["ls", "-q"]).succeeds().stdout.contains(id));
@@ -40,12 +40,23 @@ fn a_wrapped_server_runs_there(world: &World) {
     let outcome = me.call(&["mcp", "wrap", "--", "sh", "-c", script]).input("line\n").finish();
     outcome.ends_with(7);
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("/workspace\nline\nbye\n", ""));
-    // One that ignores the end of its input is asked to end.
-    let script = "trap 'echo asked; exit 5' TERM; while :; do sleep 0.1; done";
-    let outcome = me.call(&["mcp", "wrap", "--", "sh", "-c", script]).deadline(120).finish();
-    assert_eq!((outcome.code(), outcome.stdout.as_str()), (5, "asked\n"), "{outcome}");
     assert_eq!(me.run(&["ls", "-q"]).succeeds().stdout, "", "nothing is left there");
     me.nothing_happened_here();
 }
 
-as_root_and_as_user![tools_work_on_the_sandboxes_of_a_server, a_wrapped_server_runs_there];
+/// One that ignores the end of its input is asked to end.
+fn a_wrapped_server_that_stays_is_asked_to_end(world: &World) {
+    let server = Server::start(world, &[]);
+    let (mine, _) = key(world, &["--owner", "me"]);
+    let me = Client::new(world, url(&server), &mine);
+    let script = "trap 'echo asked; exit 5' TERM; while :; do sleep 0.1; done";
+    let outcome = me.call(&["mcp", "wrap", "--", "sh", "-c", script]).deadline(120).finish();
+    assert_eq!((outcome.code(), outcome.stdout.as_str()), (5, "asked\n"), "{outcome}");
+    assert_eq!(me.run(&["ls", "-q"]).succeeds().stdout, "", "nothing is left there");
+}
+
+as_root_and_as_user![
+    tools_work_on_the_sandboxes_of_a_server,
+    a_wrapped_server_runs_there,
+    a_wrapped_server_that_stays_is_asked_to_end,
+];

@@ -172,6 +172,7 @@ mod tests {
             "environment": { "KEY": "s3cr3t" },
             "values": { "GITHUB": "s3cr3t" },
             "metadata": { "label": "s3cr3t" },
+            "labels": { "of-volume": "s3cr3t" },
             "stdin": "s3cr3t",
             "content": "s3cr3t",
             "edits": [{ "path": "/a", "old": "s3cr3t", "new": "s3cr3t" }],
@@ -187,6 +188,7 @@ mod tests {
             "environment": ["KEY"],
             "values": ["GITHUB"],
             "metadata": ["label"],
+            "labels": ["of-volume"],
             "edits": ["/a"],
         });
         assert_eq!(details, expected);
