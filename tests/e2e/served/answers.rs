@@ -29,6 +29,9 @@ while True:
 /// What a program inside would like the client to take for an answer of the server.
 const FALSE: &str = "HTTP/1.1 200 OK\r\nx-false: 1\r\ncontent-length: 5\r\n\r\nfalse";
 
+/// An answer whose body is found to be none at once.
+const BROKEN_BODY: &str = "a chunk of an odd size";
+
 /// Sends two requests on one connection, and returns all that is answered.
 fn exchange(server: &Server, token: &str, method: &str, path: &str) -> String {
     let host = server.host();
@@ -115,10 +118,7 @@ fn a_program_inside_gives_one_answer(world: &World) {
             format!("{ok}transfer-encoding: chunked, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{FALSE}"),
         ),
         ("a chunk without an end", format!("{ok}transfer-encoding: chunked\r\n\r\nffff\r\nok")),
-        (
-            "a chunk of an odd size",
-            format!("{ok}transfer-encoding: chunked\r\n\r\n-1\r\nok\r\n0\r\n\r\n"),
-        ),
+        (BROKEN_BODY, format!("{ok}transfer-encoding: chunked\r\n\r\n-1\r\nok\r\n0\r\n\r\n")),
         ("no body, with one", format!("HTTP/1.1 204 No\r\ncontent-length: 5\r\n\r\n{FALSE}")),
         (
             "not modified, with a body",
@@ -145,7 +145,9 @@ fn a_program_inside_gives_one_answer(world: &World) {
         for method in ["GET", "HEAD"] {
             let all = ask(method, &answer);
             let heads = heads(method, &all);
-            assert!((1..=2).contains(&heads.len()), "{what} {method}: {all:?}");
+            // A body that breaks off may do so before its head was sent.
+            let least = usize::from(what != BROKEN_BODY);
+            assert!((least..=2).contains(&heads.len()), "{what} {method}: {all:?}");
             for head in &heads {
                 assert!(!head.contains("x-false"), "{what} {method}: {all:?}");
             }
