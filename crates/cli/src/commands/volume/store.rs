@@ -36,6 +36,9 @@ pub(super) enum Detail {
     Users,
 }
 
+/// For each volume how much of the disk is free again, or why it is still there.
+pub(super) type Removals = Vec<(VolumeName, Result<u64, Problem>)>;
+
 impl VolumeStore {
     /// Opens it.
     ///
@@ -99,14 +102,11 @@ impl VolumeStore {
         }
     }
 
-    /// Removes volumes. Returns for each how much of the disk is free again, or why it is still there.
+    /// Removes volumes.
     ///
     /// # Errors
     /// What concerns all of them.
-    pub(super) fn remove(
-        &self,
-        names: &[VolumeName],
-    ) -> Result<Vec<(VolumeName, Result<u64, Problem>)>, Failure> {
+    pub(super) fn remove(&self, names: &[VolumeName]) -> Result<Removals, Failure> {
         match self {
             Self::Here(data, volumes) => {
                 let users = Users::all(data)?;
