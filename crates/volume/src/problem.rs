@@ -16,6 +16,9 @@ pub fn problem(error: &Error) -> Problem {
     match error {
         Error::NotFound(_) => caused(Code::NotFound).remedied_by("stockade volume ls"),
         Error::InUse { .. } => caused(Code::Busy),
+        Error::FilesLeft(_) => caused(Code::Io).remedied_by(
+            "as root, remove the directories `.removed-*` below `volumes` in the data directory",
+        ),
         Error::SubPath { .. } | Error::Name(_) => caused(Code::InvalidInput),
         Error::Cache(_) => caused(Code::InvalidInput).remedied_by("stockade cache ls"),
         Error::OtherCache(name) => caused(Code::InvalidInput)
