@@ -2,6 +2,7 @@
 //! PyPI if `cargo xtask ci` has installed it.
 
 mod documented;
+mod elsewhere;
 pub(crate) mod over_http;
 mod programs;
 mod sandboxes;

@@ -5,7 +5,7 @@
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
 //! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`,
-//! `vault`, `browser`; `wire` defines the protocol, and `schema` describes both. `workflows` is the list of operations on workflow runs, `wait` what these
+//! `vault`, `volume`, `image`, `browser`; `wire` defines the protocol, and `schema` describes both. `workflows` is the list of operations on workflow runs, `wait` what these
 //! wait for, `measurement` the metrics for monitoring.
 
 pub mod body;
@@ -17,6 +17,7 @@ mod download;
 mod endpoint;
 mod event;
 mod files;
+mod image;
 mod injection;
 mod keys;
 mod live_command;
@@ -39,6 +40,7 @@ mod sync;
 mod tool;
 pub mod variables;
 mod vault;
+mod volume;
 mod wait;
 pub mod wire;
 mod workflows;
@@ -71,6 +73,7 @@ pub use files::{
     RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles, SentFiles, SetPermissions,
     StatFile, WriteFile, WriteResult,
 };
+pub use image::{ImageList, PullImage, PulledImage, RemoveImage, RemovedImages};
 pub use injection::{
     ChangeInjections, InjectedHeader, Injection, InjectionPlace, Injections, credential_name,
 };
@@ -87,9 +90,7 @@ pub use sandbox::{
     IdleAction, KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox,
     SandboxList, SandboxUser, SelectedRuntime, VolumeMount,
 };
-pub use sandboxes::{
-    Ack, Empty, ImageList, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch,
-};
+pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use secret_value::SecretValue;
 pub use secrets::{SecretStatus, SetSecrets};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
@@ -103,6 +104,7 @@ pub use vault::{
     CreateSecret, ImportSecret, RemoveSecret, RotateSecret, SecretMapping, SecretReference,
     SecretScope, StoredSecret, StoredSecrets, WriteSecretFile,
 };
+pub use volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList};
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
     Decide, FindRun, Follow, Fork, ForkOrigin, Inspection, LATEST, ListRuns, ResumeRun, Run,

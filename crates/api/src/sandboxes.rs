@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stockade_core::{Code, Problem, SnapshotId, StoredImage};
+use stockade_core::{Code, Problem, SnapshotId};
 
 use crate::ById;
 use crate::Result;
@@ -29,6 +29,7 @@ use crate::files::{
     MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
     SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
+use crate::image::{ImageList, PullImage, PulledImage, RemoveImage, RemovedImages};
 use crate::injection::ChangeInjections;
 use crate::keys::{ApiKey, CreateKey, CreatedKey, KeyList, ListKeys, RevokeKey};
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
@@ -50,6 +51,7 @@ use crate::vault::{
     CreateSecret, ImportSecret, RemoveSecret, RotateSecret, StoredSecret, StoredSecrets,
     WriteSecretFile,
 };
+use crate::volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList};
 use crate::workspace::{
     ChangeWorkspace, CommitWorkspace, CommittedWorkspace, ReadWorkspace, WorkspaceByName,
     WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
@@ -58,13 +60,6 @@ use crate::workspace::{
 /// The response of an operation without a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ack {}
-
-/// Images in a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ImageList {
-    /// The images, each by a name and a platform.
-    pub images: Vec<StoredImage>,
-}
 
 /// A request without fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -338,6 +333,16 @@ operations! {
         remove_snapshot(SnapshotId) -> Ack;
         /// Lists the images in the store of the server's own runtime, which all owners can use.
         images(Empty) -> ImageList;
+        /// Downloads an image into that store.
+        pull_image(PullImage) -> PulledImage;
+        /// Removes an image that no sandbox uses from that store.
+        remove_image(RemoveImage) -> RemovedImages;
+        /// Creates a volume of the caller.
+        create_volume(CreateVolume) -> Volume;
+        /// Lists the caller's volumes, with their users.
+        volumes(Empty) -> VolumeList;
+        /// Removes a volume that neither a sandbox nor a run uses.
+        remove_volume(VolumeByName) -> RemovedVolume;
         /// Waits some seconds for news of the download that an operation of the caller needs.
         wait_download(WaitDownload) -> DownloadStatus;
         /// Creates a bundle of a sandbox's changes in its workspace, for review.

@@ -18,6 +18,7 @@ pub mod commits;
 pub mod content;
 pub mod data;
 pub mod decisions;
+pub mod disk_usage;
 pub mod history;
 pub mod ignore;
 pub mod ignored_tree;

@@ -14,6 +14,7 @@ use crate::args::volume::{CacheCommand, VolumeCommand};
 use crate::args::{Base, Command};
 use crate::data_dir::{data_path, find_data_dir, open_data_dir};
 use crate::problem::{Failure, caused};
+use crate::remote::chosen::chosen;
 
 /// The record of one operation of this process.
 #[derive(Debug)]
@@ -156,6 +157,10 @@ pub(crate) fn recorded(
     command: Command,
     run: impl FnOnce(Command) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
+    // A server records what it is asked for itself.
+    if chosen().is_some() {
+        return run(command);
+    }
     let Some((operation, frees_space)) = operation(&command) else { return run(command) };
     // The command itself reports a data directory that cannot be used.
     let Ok(data) = data_path().and_then(|path| open_data_dir(&path)) else { return run(command) };

@@ -1,6 +1,6 @@
-//! What a server does for images: programs that run in each of them, and downloads. A download is the
-//! command `stockade image pull` as a process of its own, which continues, and keeps its progress on disk,
-//! whatever happens to the request that needs it.
+//! What a server does for images: programs that run in each of them, downloads and removals. A download is
+//! the command `stockade image pull` as a process of its own, which continues, and keeps its progress on
+//! disk, whatever happens to the request that needs it; a removal is `stockade image rm`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use stockade_api::DownloadProgress;
+use serde::de::DeserializeOwned;
+use stockade_api::{DownloadProgress, PullImage, PulledImage, RemovedImages};
 use stockade_cli::programs::{BUILD, FRONT, sibling_program};
 use stockade_core::sandbox::HostMount;
 use stockade_core::{Code, Problem};
-use stockade_image::Reference;
+use stockade_image::{Platform, Reference};
 use stockade_plan::PROGRAMS;
 use stockade_runtime_docker::{LIBRARIES, Portable};
 use stockade_service::{ImageSource, Report};
@@ -26,8 +27,12 @@ use tokio::sync::Semaphore;
 const DOWNLOADS: usize = 4;
 /// How long one download may take. The deadlines for a silent registry are much shorter.
 const DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
+/// The longest name of an image that is removed; those of registries are shorter.
+const MAX_NAME_BYTES: usize = 1024;
+/// How long a removal may take.
+const REMOVAL: Duration = Duration::from_secs(10 * 60);
 
-/// How much a download may say: a short line each second, and some messages.
+/// How much a command may say: a short line each second of a download, and some messages.
 const MAX_SAID_BYTES: u64 = 16 << 20;
 
 /// The images of the registries, for the store of a data directory.
@@ -45,8 +50,10 @@ impl Registries {
 
 #[async_trait]
 impl ImageSource for Registries {
-    async fn pull(&self, name: &str, report: Report) -> Result<(), Problem> {
-        let reference = reference(name)?;
+    async fn pull(&self, request: &PullImage, report: Report) -> Result<PulledImage, Problem> {
+        let reference = reference(&request.image)?;
+        let platform = request.platform.as_deref().map(str::parse::<Platform>).transpose();
+        let platform = platform.map_err(|error| Problem::caused(Code::InvalidInput, &error))?;
         let (data, slots) = (self.data.clone(), Arc::clone(&self.slots));
         // Not ended with the request: the next one finds what was downloaded.
         let pulled = tokio::spawn(async move {
@@ -57,11 +64,25 @@ impl ImageSource for Registries {
                 Problem::new(Code::TimedOut, message)
                     .remedied_by(format!("stockade image pull {}", reference.familiar()))
             };
-            tokio::time::timeout(DEADLINE, pull(data, &reference, &report))
-                .await
-                .map_err(|_| late())?
+            let mut words = ["pull", "--json", "--events"].map(str::to_owned).to_vec();
+            words.extend(platform.map(|platform| format!("--platform={platform}")));
+            words.extend(["--".to_owned(), reference.to_string()]);
+            let pulled = tokio::time::timeout(DEADLINE, run(&data, &words, &report)).await;
+            pulled.map_err(|_| late())?
         });
         pulled.await.map_err(|error| failed(&error))?
+    }
+
+    async fn remove(&self, name: &str) -> Result<RemovedImages, Problem> {
+        // It becomes an argument of a program.
+        if name.len() > MAX_NAME_BYTES || name.contains('\0') {
+            return Err(Problem::new(Code::InvalidInput, "this is not the name or id of an image"));
+        }
+        let none: Report = Box::new(|_| ());
+        let words = ["rm", "--json", "--", name].map(str::to_owned);
+        let removed = tokio::time::timeout(REMOVAL, run(&self.data, &words, &none)).await;
+        removed
+            .map_err(|_| Problem::new(Code::TimedOut, "the removal of an image took too long"))?
     }
 
     fn registry(&self, name: &str) -> Result<String, Problem> {
@@ -104,14 +125,19 @@ fn reference(name: &str) -> Result<Reference, Problem> {
     })
 }
 
-/// Runs the command, and waits until it has ended.
-async fn pull(data: PathBuf, reference: &Reference, report: &Report) -> Result<(), Problem> {
+/// Runs a command on the store of a data directory, and waits until it has ended.
+async fn run<T: DeserializeOwned>(
+    data: &Path,
+    words: &[String],
+    report: &Report,
+) -> Result<T, Problem> {
     let mut command = Command::new(sibling_program(FRONT)?);
     command
-        .args(["image", "pull", "--json", "--events", "--", &reference.to_string()])
+        .arg("image")
+        .args(words)
         .env("STOCKADE_DATA_DIR", data)
-        // The server itself has the store.
-        .env_remove("STOCKADE_SERVER")
+        // The store is that of this server, whatever its user is logged in to.
+        .env("STOCKADE_SERVER", "local")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -125,18 +151,18 @@ async fn pull(data: PathBuf, reference: &Reference, report: &Report) -> Result<(
         }
     });
     let output = output.map_err(|error| failed(&error))?;
-    if output.status.success() {
-        return Ok(());
-    }
     #[derive(Deserialize)]
-    struct Answer {
+    struct Refusal {
         error: Problem,
     }
-    let answer: Result<Answer, _> = serde_json::from_slice(&output.stdout);
-    Err(answer.map_or_else(|_| failed(&output.status), |answer| answer.error))
+    if output.status.success() {
+        return serde_json::from_slice(&output.stdout).map_err(|error| failed(&error));
+    }
+    let refusal: Result<Refusal, _> = serde_json::from_slice(&output.stdout);
+    Err(refusal.map_or_else(|_| failed(&output.status), |refusal| refusal.error))
 }
 
-/// Reports the progress of a download, and puts its messages into the server's log.
+/// Reports the progress of a download, and puts the messages of the command into the server's log.
 async fn follow(lines: ChildStderr, report: &Report) {
     let mut lines = BufReader::new(lines.take(MAX_SAID_BYTES)).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -150,6 +176,6 @@ async fn follow(lines: ChildStderr, report: &Report) {
 }
 
 fn failed(why: &dyn std::fmt::Display) -> Problem {
-    Problem::new(Code::LaunchFailed, "the command that downloads images failed")
+    Problem::new(Code::LaunchFailed, "the command on the store of images failed")
         .because(why.to_string())
 }

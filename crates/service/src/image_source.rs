@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use stockade_api::{DownloadProgress, Result};
+use stockade_api::{DownloadProgress, PullImage, PulledImage, RemovedImages, Result};
 
 /// What is called with the progress of a download, also after the request has ended.
 pub type Report = Box<dyn Fn(DownloadProgress) + Send + Sync>;
@@ -11,12 +11,18 @@ pub type Report = Box<dyn Fn(DownloadProgress) + Send + Sync>;
 /// Where the images of the store come from.
 #[async_trait]
 pub trait ImageSource: Debug + Send + Sync {
-    /// Downloads the image of a name into the store of the data directory. The download continues
-    /// if the caller stops waiting; a second request for the same image waits for it.
+    /// Downloads an image into the store of the data directory. The download continues if the caller
+    /// stops waiting; a second request for the same image waits for it.
     ///
     /// # Errors
     /// Why there is no image.
-    async fn pull(&self, name: &str, report: Report) -> Result<()>;
+    async fn pull(&self, request: &PullImage, report: Report) -> Result<PulledImage>;
+
+    /// Removes an image, by a name or the start of an id, from the store.
+    ///
+    /// # Errors
+    /// [`Code::ImageNotFound`], or [`Code::ImageInUse`] with what uses it.
+    async fn remove(&self, name: &str) -> Result<RemovedImages>;
 
     /// The registry that a name leads to.
     ///

@@ -1,13 +1,17 @@
 //! Images that a request names: they are downloaded before anything of the sandbox is made, and the
-//! sandbox is recorded with the digest of what the name meant then.
+//! sandbox is recorded with the digest of what the name meant then. The store itself: list, pull, remove.
 
-use stockade_api::{Caller, CreateSandbox, PullPolicy, Result};
+use stockade_api::{
+    Caller, CreateSandbox, ImageList, PullImage, PullPolicy, PulledImage, RemoveImage,
+    RemovedImages, Result,
+};
 use stockade_core::{Code, Problem};
 use stockade_runtime::{Error, Runtime};
 
 use crate::failure::runtime_problem;
 use crate::image_source::ImageSource;
 use crate::inner::Inner;
+use crate::service::Service;
 use crate::spec;
 
 impl Inner {
@@ -30,11 +34,11 @@ impl Inner {
                 return Err(Problem::new(Code::InvalidInput, message)
                     .remedied_by("omit `pull`, or use the runtime `native`"));
             };
-            self.pull(caller, &**source, name).await?;
+            self.pull(caller, &**source, &by_name(name)).await?;
         }
         let found = match (runtime.resolve_image(name).await, source) {
             (Err(Error::NoImage { .. }), Some(source)) if request.pull == PullPolicy::Missing => {
-                self.pull(caller, &*source, name).await?;
+                self.pull(caller, &*source, &by_name(name)).await?;
                 runtime.resolve_image(name).await
             }
             (found, _) => found,
@@ -44,7 +48,13 @@ impl Inner {
 
     /// Downloads an image. A client of another host could otherwise make this server connect to any
     /// host, and use the credentials of its user there.
-    async fn pull(&self, caller: &Caller, source: &dyn ImageSource, name: &str) -> Result<()> {
+    async fn pull(
+        &self,
+        caller: &Caller,
+        source: &dyn ImageSource,
+        request: &PullImage,
+    ) -> Result<PulledImage> {
+        let name = request.image.as_str();
         let registry = source.registry(name)?;
         if caller.remote && !self.options.registries.contains(&registry) {
             let message = format!("this server downloads no images from {registry}");
@@ -59,6 +69,49 @@ impl Inner {
                 )));
         }
         let waiting = self.downloads.begin(&caller.owner, name);
-        source.pull(name, Box::new(waiting.report())).await
+        source.pull(request, Box::new(waiting.report())).await
     }
+
+    /// Where the images of the store come from.
+    fn image_source(&self) -> Result<&dyn ImageSource> {
+        self.options
+            .images
+            .as_deref()
+            .ok_or_else(|| Problem::new(Code::Unsupported, "this server has no store of images"))
+    }
+}
+
+fn by_name(name: &str) -> PullImage {
+    PullImage { image: name.to_owned(), platform: None }
+}
+
+/// The images in the store.
+pub(crate) async fn list(service: &Service) -> Result<ImageList> {
+    let runtime = service.inner.runtime(service.inner.default_runtime)?;
+    let images = runtime.images().await.map_err(|error| runtime_problem(&error))?;
+    Ok(ImageList { images })
+}
+
+/// Downloads an image.
+pub(crate) async fn pull(
+    service: &Service,
+    caller: &Caller,
+    request: PullImage,
+) -> Result<PulledImage> {
+    let source = service.inner.image_source()?;
+    service.inner.pull(caller, source, &request).await
+}
+
+/// Removes an image. All owners use the store, so one of them cannot remove what others may need.
+pub(crate) async fn remove(
+    service: &Service,
+    caller: &Caller,
+    request: RemoveImage,
+) -> Result<RemovedImages> {
+    if !caller.admin {
+        return Err(Problem::new(Code::Forbidden, "only an admin may remove images")
+            .because("all owners use the images, and the API key of the request has no admin scope")
+            .remedied_by("stockade keys create --admin"));
+    }
+    service.inner.image_source()?.remove(&request.image).await
 }

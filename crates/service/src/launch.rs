@@ -56,6 +56,7 @@ impl Service {
             locks: Locks::default(),
             owner_locks: Locks::default(),
             sync_locks: Locks::default(),
+            volume_locks: Locks::default(),
             terminations: Terminations::default(),
             key_locks: Locks::default(),
             activity: Activity::default(),

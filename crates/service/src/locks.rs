@@ -1,4 +1,4 @@
-//! Locks by name: one for each sandbox, and one for each idempotency key.
+//! Locks by name: for each sandbox, owner and idempotency key.
 
 use std::collections::HashMap;
 use std::hash::Hash;

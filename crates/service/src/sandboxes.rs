@@ -8,32 +8,35 @@ use stockade_api::{
     BundleList, ById, Caller, ChangeInjections, ChangeLimits, ChangeMetadata, ChangeNetwork,
     ChangeWorkspace, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
     CommitWorkspace, CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret,
-    CreatedKey, DiffBundle, DownloadStatus, Duplex, Empty, Endpoint, Execute, ExecuteResult,
-    FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList,
-    ImportSecret, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
+    CreateVolume, CreatedKey, DiffBundle, DownloadStatus, Duplex, Empty, Endpoint, Execute,
+    ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream,
+    ImageList, ImportSecret, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
     ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs,
     NodeType, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo,
-    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace,
-    ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, RemoveSecret, Renew,
-    ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RotateSecret, RunNode,
-    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles,
-    Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, StoredSecret,
-    StoredSecrets, SyncFiles, TakeSnapshot, Tool, ToolResult, WaitDownload, WebSocket,
-    WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
-    WriteResult, WriteSecretFile,
+    OutputItem, PathDiff, ProposeChanges, PullImage, PulledImage, ReadEvents, ReadFile, ReadOutput,
+    ReadWorkspace, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
+    RemoveImage, RemoveSecret, RemovedImages, RemovedVolume, Renew, ReplaceResult, ReplaceText,
+    ResolveEndpoint, Restore, Result, RevokeKey, RotateSecret, RunNode, RunTool, Sandbox,
+    SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session,
+    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, StoredSecret, StoredSecrets,
+    SyncFiles, TakeSnapshot, Tool, ToolResult, Volume, VolumeByName, VolumeList, WaitDownload,
+    WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
+    WriteFile, WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
 use crate::elsewhere;
-use crate::failure::{runtime_problem, store_problem};
+use crate::failure::store_problem;
+use crate::images;
 use crate::nodes;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
     exchange, execute, files, injections, keys, lifecycle, limits, metadata, network, output,
-    query, restore, secret_file, secrets, session, snapshot, sync, tool, vault, watch, workspaces,
+    query, restore, secret_file, secrets, session, snapshot, sync, tool, vault, volumes, watch,
+    workspaces,
 };
 use crate::service::Service;
 use crate::spec;
@@ -275,9 +278,27 @@ impl Sandboxes for Service {
     }
 
     async fn images(&self, _: &Caller, _: Empty) -> Result<ImageList> {
-        let runtime = self.inner.runtime(self.inner.default_runtime)?;
-        let images = runtime.images().await.map_err(|error| runtime_problem(&error))?;
-        Ok(ImageList { images })
+        images::list(self).await
+    }
+
+    async fn pull_image(&self, caller: &Caller, request: PullImage) -> Result<PulledImage> {
+        images::pull(self, caller, request).await
+    }
+
+    async fn remove_image(&self, caller: &Caller, request: RemoveImage) -> Result<RemovedImages> {
+        images::remove(self, caller, request).await
+    }
+
+    async fn create_volume(&self, caller: &Caller, request: CreateVolume) -> Result<Volume> {
+        volumes::create(self, caller, request).await
+    }
+
+    async fn volumes(&self, caller: &Caller, _: Empty) -> Result<VolumeList> {
+        volumes::list(self, caller).await
+    }
+
+    async fn remove_volume(&self, caller: &Caller, request: VolumeByName) -> Result<RemovedVolume> {
+        volumes::remove(self, caller, request).await
     }
 
     async fn wait_download(

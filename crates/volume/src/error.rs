@@ -22,6 +22,9 @@ pub enum Error {
         /// The processes of the host that keep it in use, as far as the kernel lists them.
         processes: Vec<u32>,
     },
+    /// The volume is removed, but not all its files: subordinate ids own some.
+    #[error("the volume {0} is removed, but files of subordinate ids are left of it")]
+    FilesLeft(VolumeName),
     /// A path in a volume cannot be mounted.
     #[error("{} of the volume {name} cannot be mounted: {reason}", path.display())]
     SubPath {

@@ -10,6 +10,7 @@
 
 mod error;
 mod mount;
+pub mod problem;
 mod record;
 mod users;
 
@@ -234,8 +235,8 @@ impl Volumes {
     /// Removes a volume and its content.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::InUse`] while a running sandbox has it mounted; and the errors of
-    /// the file system.
+    /// [`Error::NotFound`]; [`Error::InUse`] while a running sandbox has it mounted; [`Error::FilesLeft`] if
+    /// the caller may not remove all its files; and the errors of the file system.
     pub fn remove(&self, name: &VolumeName) -> Result<(), Error> {
         self.sweep()?;
         let entry = entry_name(name.as_str())?;
@@ -252,7 +253,10 @@ impl Volumes {
         self.directory.rename(&entry, &self.directory, &removed, Rename::NoReplace)?;
         self.directory.sync()?;
         // From here on the name is free; what remains after a crash is removed by the next command.
-        Ok(self.directory.remove_tree(&removed)?)
+        match self.directory.remove_tree(&removed) {
+            Err(error) if is_denied(&error) => Err(Error::FilesLeft(name.clone())),
+            done => Ok(done?),
+        }
     }
 
     /// Opens the content of a volume, or the part of it at a path, for a mount.
@@ -274,7 +278,11 @@ impl Volumes {
             let Ok(name) = RelativePath::new(name) else { continue };
             let Some(dir) = found(self.directory.open_dir(&name))? else { continue };
             if try_lock(&dir)? {
-                self.directory.remove_tree(&name)?;
+                match self.directory.remove_tree(&name) {
+                    // Subordinate ids own it. It must not stop the use of all other volumes.
+                    Err(error) if is_denied(&error) => {}
+                    removed => removed?,
+                }
             }
         }
         Ok(())
@@ -330,6 +338,11 @@ fn directory_name(owner: &OwnerId) -> Result<RelativePath, Error> {
 fn entry_name(name: &str) -> Result<RelativePath, Error> {
     RelativePath::new(name)
         .map_err(|error| Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))
+}
+
+/// Whether other ids own what could not be removed.
+fn is_denied(error: &stockade_bundle::beneath::Error) -> bool {
+    matches!(error.errno(), Some(Errno::ACCESS | Errno::PERM))
 }
 
 /// The directory that was opened; `None` if it is missing.

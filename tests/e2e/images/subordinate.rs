@@ -275,6 +275,31 @@ fn a_killed_server_and_keeper_leave_none_of_their_files(world: &World) {
     });
 }
 
+/// A volume with files that its owner may not remove gives up its name, and disturbs no other volume.
+fn a_volume_of_other_ids_disturbs_no_other_one(world: &World) {
+    if !image(world, "images::subordinate::a_volume_of_other_ids_disturbs_no_other_one") {
+        return;
+    }
+    let ranges = format!("{}:{FIRST}:65536\n", world.identity.uid());
+    let works = |words: &[&str]| {
+        let output = stockade(world, &ranges, words);
+        assert!(output.status.success(), "{words:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let fill = "umask 077; mkdir /kept/own; head -c 100000 /dev/zero > /kept/own/file; stat -c %u /kept/own";
+    let run = ["run", "--discard", "--image", "many:1", "--user", "33", "-v", "data:/kept", "--"];
+    assert_eq!(works(&[&run[..], &["sh", "-c", fill]].concat()), "33\n");
+    let volumes = world.data().join("volumes");
+    assert!(owners(&volumes).contains(&(FIRST + 32)), "{:?}", owners(&volumes));
+    let refused = stockade(world, &ranges, &["volume", "rm", "data"]);
+    assert!(text(&refused).contains("hint: as root, remove"), "{}", text(&refused));
+    assert_eq!(works(&["volume", "ls", "-q"]), "");
+    // What is left disturbs no other volume.
+    works(&["volume", "create", "next"]);
+    works(&["volume", "rm", "next"]);
+    works(&["volume", "create", "data"]);
+}
+
 /// As an ordinary user only: root has ids anyway.
 macro_rules! as_user {
     ($($name:ident),+ $(,)?) => {$(
@@ -291,6 +316,7 @@ as_user![
     a_killed_server_and_keeper_leave_none_of_their_files,
     a_sandbox_has_them_to_its_end,
     a_sandbox_without_them_is_refused_before_it_is_made,
+    a_volume_of_other_ids_disturbs_no_other_one,
     an_image_has_all_its_ids,
     what_is_missing_is_named_with_the_fix,
 ];

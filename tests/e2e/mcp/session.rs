@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::call::{Outcome, Running};
+use crate::call::{Call, Outcome, Running};
 use crate::harness::World;
 
 /// How long a message may take.
@@ -46,7 +46,16 @@ impl Session {
         answer: Option<Value>,
         capabilities: &Value,
     ) -> Self {
-        let running = world.stockade(words).deadline(300).start();
+        Self::with(world.stockade(words), answer, capabilities)
+    }
+
+    /// The same for a command that is ready to start, for a program that cannot ask.
+    pub(super) fn of(call: Call) -> Self {
+        Self::with(call, None, &json!({}))
+    }
+
+    fn with(call: Call, answer: Option<Value>, capabilities: &Value) -> Self {
+        let running = call.deadline(300).start();
         let mut session = Self {
             running,
             next_id: 1,

@@ -2,12 +2,13 @@
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` and `e2b` with
 //! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `e2b_secrets` uses its
-//! secrets, `frameworks` are released frameworks, `remote` the commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
+//! secrets, `frameworks` are released frameworks, `remote` the commands of Stockade, `stores` those on volumes and images, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
 //! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
 //! itself, `stopped` about the ends of streams, `killed` about servers
-//! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile` and `fuzzed` send requests that no client
-//! sends, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
+//! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile`, `hostile_stores` and `fuzzed` send requests that no client
+//! sends, `answers` gives answers that no server gives, `reused` uses an id again, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
+mod answers;
 mod browsers;
 mod clients;
 mod code;
@@ -21,6 +22,7 @@ mod frameworks;
 mod from_inside;
 mod fuzzed;
 mod hostile;
+mod hostile_stores;
 mod isolated;
 mod killed;
 mod limited;
@@ -33,9 +35,11 @@ mod port_app;
 mod ports;
 mod principals;
 mod properties;
-mod remote;
+pub(crate) mod remote;
+mod reused;
 mod sandboxes;
 mod stopped;
+mod stores;
 mod terminals;
 mod web_socket;
 

@@ -16,18 +16,18 @@ use crate::harness::World;
 use crate::registry::interrupted::{SlowRegistry, large};
 
 /// A client with a data directory of its own, so that nothing happens on the server's by accident.
-struct Client<'w> {
+pub(crate) struct Client<'w> {
     world: &'w World,
     url: String,
     key: String,
 }
 
 impl<'w> Client<'w> {
-    fn new(world: &'w World, url: impl Into<String>, key: &str) -> Self {
+    pub(crate) fn new(world: &'w World, url: impl Into<String>, key: &str) -> Self {
         Self { world, url: url.into(), key: key.to_owned() }
     }
 
-    fn call(&self, words: &[&str]) -> Call {
+    pub(crate) fn call(&self, words: &[&str]) -> Call {
         let all: Vec<_> =
             ["--server", &self.url].into_iter().chain(words.iter().copied()).collect();
         self.world
@@ -36,26 +36,26 @@ impl<'w> Client<'w> {
             .env("STOCKADE_DATA_DIR", self.world.path("elsewhere"))
     }
 
-    fn run(&self, words: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, words: &[&str]) -> Outcome {
         self.call(words).finish()
     }
 
     #[track_caller]
-    fn json(&self, words: &[&str]) -> Value {
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
         let outcome = self.run(words);
         outcome.succeeds();
         outcome.json()
     }
 
     /// No server was started here instead.
-    fn nothing_happened_here(&self) {
+    pub(crate) fn nothing_happened_here(&self) {
         let data = self.world.path("elsewhere");
         assert_eq!(crate::daemons::servers(&data), []);
         assert!(!data.join("stockade.db").exists());
     }
 }
 
-fn url(server: &Server) -> String {
+pub(crate) fn url(server: &Server) -> String {
     format!("http://localhost:{}", server.port)
 }
 
@@ -150,9 +150,13 @@ fn nothing_runs_here_when_a_server_is_named(world: &World) {
         &["apply", "0123", "--branch", "x"],
         &["undo"],
         &["up", "flow.tsx"],
-        &["volume", "ls"],
-        &["image", "pull", "debian:12"],
         &["image", "prune"],
+        &["image", "inspect", "debian:12"],
+        &["image", "import", "dir:."],
+        &["mcp", "--workspace", "."],
+        &["mcp", "--allow-workspace", "."],
+        &["trust"],
+        &["df"],
         &["create", "--workspace", "."],
         &["create", "--mount", "/usr:/x:ro"],
         &["create", "--publish", "8099:80"],

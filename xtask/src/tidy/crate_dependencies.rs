@@ -38,6 +38,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime",
             "stockade-ssh-agent",
             "stockade-vault",
+            "stockade-volume",
         ],
     ),
     ("stockade-vault", &["stockade-core"]),

@@ -11,8 +11,8 @@ pub enum Place {
     /// On this machine, or on that of a server at a URL.
     Anywhere,
     /// The same, but on another machine only if the command line or `STOCKADE_SERVER` names its server:
-    /// the files of the project are sent there, which a former login or a variable of another program
-    /// does not ask for.
+    /// it sends files of the project there, is about a project of this machine, or serves a program that
+    /// expects this machine, which a former login or a variable of another program does not ask for.
     AnywhereIfNamed,
     /// On this machine only, for the first reason. The second text is what the user can do instead.
     Here(&'static str, &'static str),
@@ -65,11 +65,12 @@ impl Command {
             | Self::Signal(_)
             | Self::Cancel(_)
             | Self::Secrets(_)
+            | Self::Volume(_)
             | Self::Keys(_) => Place::Anywhere,
             Self::Diff(Diff { commits: false, .. }) | Self::Bundles(_) | Self::Reject(_) => {
                 Place::Anywhere
             }
-            Self::Run(_) => Place::AnywhereIfNamed,
+            Self::Run(_) | Self::Cache(_) => Place::AnywhereIfNamed,
             Self::Apply(Apply { commits: false, decision, .. }) if decision.branch.is_none() => {
                 Place::AnywhereIfNamed
             }
@@ -82,17 +83,23 @@ impl Command {
                 "copy the project to the server's machine, and run `stockade up` there; a run of that \
                  server is shown by `stockade runs --server URL`; or for this machine: --server local",
             ),
-            Self::Volume(_) | Self::Cache(_) => {
-                Place::Here("volumes are directories of the machine that they are on", LOCAL)
-            }
             Self::Image(image) => match &image.command {
-                image::ImageCommand::Ls(_) => Place::Anywhere,
+                image::ImageCommand::Ls(_)
+                | image::ImageCommand::Pull(_)
+                | image::ImageCommand::Rm(_) => Place::Anywhere,
                 _ => Place::Here(
                     "it works on the files of the store of images on this machine",
                     LOCAL,
                 ),
             },
-            Self::Mcp(_) | Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
+            Self::Mcp(mcp) => match mcp.workspace.is_none() && mcp.allow_workspace.is_empty() {
+                true => Place::AnywhereIfNamed,
+                false => Place::Here(
+                    "a workspace is a directory of the machine on which its sandbox runs",
+                    "omit `--workspace` and `--allow-workspace`; or for this machine: --server local",
+                ),
+            },
+            Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
                 Place::Here("it is about this machine", LOCAL)
             }
             Self::Doctor(_)

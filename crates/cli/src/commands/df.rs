@@ -1,8 +1,9 @@
 //! `stockade df`: where the data directory is, and how much each part of it uses.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd as _;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
+use rustix::fs::fstatvfs;
+use stockade_bundle::disk_usage::{Usage, names};
 use stockade_core::{Code, Problem};
 
 use crate::args::Df;
@@ -32,18 +33,6 @@ const PARTS: [(&str, &str); 16] = [
 ];
 /// The other entries, such as the database.
 const OTHERS: &str = "database and others";
-/// The deepest directory that is measured.
-const MAX_DEPTH: usize = 256;
-
-/// Disk usage.
-#[derive(Debug, Default, Clone, Copy)]
-struct Usage {
-    bytes: u64,
-    files: u64,
-    /// Directories that could not be read.
-    unreadable: u64,
-}
-
 /// Prints the usage.
 pub(crate) fn run(_: &Df) -> Result<u8, Failure> {
     let path = data_path()?;
@@ -58,7 +47,7 @@ pub(crate) fn run(_: &Df) -> Result<u8, Failure> {
     for name in &entries {
         let part = rows.iter_mut().find(|(part, ..)| part.as_bytes() == name.to_bytes());
         let usage = part.map_or(&mut others, |(.., usage)| usage);
-        measure(data.as_fd(), name, usage, 0);
+        usage.add(data.as_fd(), name);
     }
     rows.push(("", OTHERS, others));
     let total = rows.iter().map(|(.., usage)| usage.bytes).sum();
@@ -76,70 +65,4 @@ pub(crate) fn run(_: &Df) -> Result<u8, Failure> {
         notify(&format!("{unreadable} directories could not be read and are not included"));
     }
     Ok(0)
-}
-
-/// What a directory uses on the disk, with everything below it.
-pub(crate) fn used(path: &std::path::Path) -> u64 {
-    let mut usage = Usage::default();
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return 0 };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = std::ffi::CString::new(std::os::unix::ffi::OsStrExt::as_bytes(name));
-    if let (Ok(parent), Ok(name)) = (rustix::fs::open(parent, flags, Mode::empty()), name) {
-        measure(parent.as_fd(), &name, &mut usage, 0);
-    }
-    usage.bytes
-}
-
-/// Adds what an entry uses on the disk, and everything below it. No link is followed: the files of a
-/// sandbox are not trusted.
-fn measure(directory: BorrowedFd<'_>, name: &std::ffi::CStr, usage: &mut Usage, depth: usize) {
-    let Ok(stat) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
-    usage.files += 1;
-    usage.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return;
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(directory, name, flags, Mode::empty());
-    let listed = opened.and_then(|opened| Ok((names(opened.as_fd())?, opened)));
-    match listed {
-        Ok((entries, opened)) if depth < MAX_DEPTH => {
-            entries.iter().for_each(|name| measure(opened.as_fd(), name, usage, depth + 1));
-        }
-        _ => usage.unreadable += 1,
-    }
-}
-
-/// The names in a directory.
-fn names(directory: BorrowedFd<'_>) -> rustix::io::Result<Vec<std::ffi::CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
-        }
-    }
-    Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tree_is_measured_without_its_links() {
-        let directory = tempfile::tempdir().unwrap();
-        let big = directory.path().join("big");
-        std::fs::write(&big, vec![1; 1 << 20]).unwrap();
-        let below = directory.path().join("below");
-        std::fs::create_dir(&below).unwrap();
-        std::fs::write(below.join("file"), vec![1; 8 << 10]).unwrap();
-        std::os::unix::fs::symlink(&big, below.join("link")).unwrap();
-        std::os::unix::fs::symlink(directory.path(), below.join("loop")).unwrap();
-        let opened = std::fs::File::open(directory.path()).unwrap();
-        let mut usage = Usage::default();
-        measure(opened.as_fd(), c"below", &mut usage, 0);
-        assert_eq!((usage.files, usage.unreadable), (4, 0));
-        assert!(usage.bytes >= 8 << 10 && usage.bytes < 1 << 20, "{usage:?}");
-    }
 }

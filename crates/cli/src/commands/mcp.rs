@@ -1,4 +1,4 @@
-//! `stockade mcp`: the sandbox of a workspace, and `mcp wrap`, a server in a one-shot run. The standard
+//! `stockade mcp`: the sandbox of a workspace, and `mcp wrap`, a server in a one-shot run, here or elsewhere. The standard
 //! output belongs to the protocol: nothing of ours is printed there.
 
 use std::fs::DirBuilder;
@@ -10,11 +10,12 @@ use clap::{Args as _, FromArgMatches as _};
 use stockade_api::CreateSandbox;
 use stockade_core::{Code, Problem};
 
-use super::sandbox::create;
+use super::sandbox::{create, elsewhere};
 use crate::args::Run;
 use crate::args::mcp::Wrap;
 use crate::args::sandbox::Create;
 use crate::problem::{Failure, caused};
+use crate::remote::chosen::chosen;
 
 /// Where the server's own directory is visible.
 const DIRECTORY: &str = "/workspace";
@@ -69,7 +70,10 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     let start = run.inside.as_ref().unwrap_or(&directory).clone();
     run.sandbox.cwd.get_or_insert(start);
     run.start = Some(directory);
-    let ended = super::run::run(&run);
+    let ended = match chosen() {
+        Some(_) => elsewhere::run(run),
+        None => super::run::run(&run),
+    };
     drop(own);
     ended
 }

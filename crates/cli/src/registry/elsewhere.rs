@@ -1,6 +1,7 @@
 //! The progress of a download that a server makes for an operation of this command: a bar on a terminal,
 //! else a line for what happens, and one from time to time.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,8 +20,23 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often a line says how far a download is, where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Waits for an operation of the server that may download an image, and shows how far the download is.
+pub(crate) async fn with_progress<T>(
+    remote: &Remote,
+    image: &str,
+    operation: impl Future<Output = T>,
+) -> T {
+    let mut operation = pin!(operation);
+    tokio::select! {
+        done = &mut operation => return done,
+        // A server of another version has no such operation.
+        () = follow(remote, image) => {}
+    }
+    operation.await
+}
+
 /// Shows the progress until it is dropped, or the server does not answer: then the operation says why.
-pub(crate) async fn follow(remote: &Remote, image: &str) {
+async fn follow(remote: &Remote, image: &str) {
     tokio::time::sleep(QUIET).await;
     let mut view = View::new(image, rustix::termios::isatty(std::io::stderr()));
     let mut seen = 0;

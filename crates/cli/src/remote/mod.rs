@@ -122,12 +122,22 @@ where
     })
 }
 
-/// The operations on the sandboxes of the data directory. The server is found or started with the first
-/// of them.
+/// The URL of the server that was chosen, if it is not that of the data directory.
+#[must_use]
+pub fn chosen_url() -> Option<String> {
+    chosen::chosen().map(|server| server.url.to_string())
+}
+
+/// The operations on the sandboxes of the server that was chosen, or of the data directory. The server of
+/// that is found or started with the first of them.
 ///
 /// # Errors
-/// If there is no data directory.
+/// If there is no data directory, or no connection to the server is possible.
 pub fn on_demand() -> Result<Remote, Failure> {
+    if let Some(server) = chosen::chosen() {
+        let server = Arc::new(stockade_api::Remote(Reconnecting::at_url(server)?));
+        return Ok(Remote::new(Arc::clone(&server) as _, server));
+    }
     let data = data_path()?;
     let directory = crate::data_dir::open_data_dir(&data)?;
     let directory = stockade_client::ServerDirectory::open(directory.as_fd(), &data)?;

@@ -15,7 +15,6 @@ use stockade_core::sandbox::CacheMount;
 use stockade_core::{Code, Problem, Time, VolumeName};
 use stockade_volume::{Volumes, of_cache};
 
-use super::volume_problem;
 use crate::args::{Run, View as ViewKind};
 use crate::many_ids;
 use crate::problem::caused;
@@ -73,7 +72,7 @@ impl IgnoredStore {
             volumes.require_cache(&name, &labels)?;
             volumes.mount(&name, None)
         };
-        let mounted = open().map_err(|error| volume_problem(&error))?;
+        let mounted = open().map_err(|error| stockade_volume::problem::problem(&error))?;
         let directory = Dir::open_recorded(&mounted.path);
         let directory = directory.map_err(|error| caused(Code::Io, &error))?;
         Ok(Some(Self { directory, _lock: mounted.lock }))

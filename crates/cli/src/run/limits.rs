@@ -58,7 +58,7 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
             caused(Code::Unsupported, error).remedied_by(format!("sudo {command}"))
         }
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
-        Error::Volume(volume) => volume_problem(volume),
+        Error::Volume(volume) => stockade_volume::problem::problem(volume),
         Error::NoImage(_) | Error::ImageName(_) | Error::Image(_) | Error::ImageProcess(_) => {
             crate::images::problem(error)
         }
@@ -67,26 +67,6 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
             "use `--image` with an image of the store or a tar archive, or omit `--private-base`",
         ),
         _ => caused(Code::InvalidInput, error),
-    }
-}
-
-/// The problem of a volume that cannot be used.
-pub(crate) fn volume_problem(error: &stockade_volume::Error) -> Problem {
-    use stockade_volume::Error;
-    match error {
-        Error::NotFound(_) => caused(Code::NotFound, error).remedied_by("stockade volume ls"),
-        Error::InUse { .. } => caused(Code::Busy, error),
-        Error::SubPath { .. } | Error::Name(_) => caused(Code::InvalidInput, error),
-        Error::Cache(_) => caused(Code::InvalidInput, error).remedied_by("stockade cache ls"),
-        Error::OtherCache(name) => caused(Code::InvalidInput, error)
-            .remedied_by(format!("choose another name, or: stockade volume rm {name}")),
-        Error::TooMany(_) => {
-            caused(Code::QuotaExceeded, error).remedied_by("stockade volume prune --all")
-        }
-        Error::Data(_) | Error::Io(_) | Error::Record(_) if error.is_full() => {
-            caused(Code::StorageFull, error)
-        }
-        Error::Data(_) | Error::Io(_) | Error::Record(_) => caused(Code::Io, error),
     }
 }
 

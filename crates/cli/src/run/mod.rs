@@ -35,7 +35,7 @@ use stockade_plan::HostPaths;
 
 pub(crate) use ending::{Conclusion, conclude};
 pub use limits::wall_problem;
-pub(crate) use limits::{volume_problem, wall_remedy};
+pub(crate) use limits::wall_remedy;
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 pub(crate) use ssh_agent::Signatures;

@@ -5,13 +5,14 @@ use serde_json::{Map, Value};
 use stockade_audit::redact;
 
 /// Members with a name, an id, a path or a number.
-const PLAIN: [&str; 45] = [
+const PLAIN: [&str; 46] = [
     "id",
     "sandboxid",
     "path",
     "from",
     "to",
     "image",
+    "platform",
     "runtime",
     "workflowid",
     "tool",
@@ -55,7 +56,7 @@ const PLAIN: [&str; 45] = [
 /// Members with a list of names.
 const LISTS: [&str; 6] = ["paths", "only", "allow", "refuse", "allowinternal", "exclude"];
 /// Members of which only the names are recorded.
-const NAMES: [&str; 4] = ["environment", "values", "metadata", "secrets"];
+const NAMES: [&str; 5] = ["environment", "values", "metadata", "labels", "secrets"];
 /// The most items of a list.
 const MAX_ITEMS: usize = 64;
 
@@ -171,6 +172,7 @@ mod tests {
             "environment": { "KEY": "s3cr3t" },
             "values": { "GITHUB": "s3cr3t" },
             "metadata": { "label": "s3cr3t" },
+            "labels": { "of-volume": "s3cr3t" },
             "stdin": "s3cr3t",
             "content": "s3cr3t",
             "edits": [{ "path": "/a", "old": "s3cr3t", "new": "s3cr3t" }],
@@ -186,6 +188,7 @@ mod tests {
             "environment": ["KEY"],
             "values": ["GITHUB"],
             "metadata": ["label"],
+            "labels": ["of-volume"],
             "edits": ["/a"],
         });
         assert_eq!(details, expected);

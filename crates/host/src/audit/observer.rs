@@ -11,7 +11,7 @@ use stockade_core::{Code, Door};
 use super::{Audit, details, parse, reason};
 
 /// The operations that change nothing. Every other one is a change, also one that is added later.
-const READS: [&str; 38] = [
+const READS: [&str; 39] = [
     "select_runtime",
     "get_status",
     "list",
@@ -25,6 +25,7 @@ const READS: [&str; 38] = [
     "resolve_endpoint",
     "snapshots",
     "images",
+    "volumes",
     "wait_download",
     "tools",
     "bundles",
@@ -53,7 +54,7 @@ const READS: [&str; 38] = [
     "workflows.measure",
 ];
 /// Changes whose start is not committed with a row.
-const WITHOUT_ROW: [&str; 7] = [
+const WITHOUT_ROW: [&str; 11] = [
     "run_node",
     "attach_command",
     "open_port",
@@ -61,9 +62,13 @@ const WITHOUT_ROW: [&str; 7] = [
     "remove_workspace",
     "change_workspace",
     "commit_workspace",
+    "pull_image",
+    "remove_image",
+    "create_volume",
+    "remove_volume",
 ];
 /// The operations that free space. They are allowed also if no record can be stored.
-const FREEING: [&str; 7] = [
+const FREEING: [&str; 9] = [
     "kill",
     "remove_snapshot",
     "reject_bundle",
@@ -71,6 +76,8 @@ const FREEING: [&str; 7] = [
     "stop",
     "kill_command",
     "remove_workspace",
+    "remove_image",
+    "remove_volume",
 ];
 /// The operations whose answers name what they have made.
 const ANSWERS: [&str; 11] = [

@@ -39,7 +39,7 @@ const WORKSPACE_INSTRUCTIONS: &str = "All tools work in one sandbox that sees th
 
 /// Serves until the end of the input.
 pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {
-    if let Some(origin) = running_server() {
+    if let Some(origin) = remote::chosen_url().or_else(running_server) {
         use_playground_of(origin);
     }
     let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -75,6 +75,7 @@ async fn named(arguments: &Mcp) -> Result<(), Failure> {
     // Inside a sandbox there are no others, but snippets run.
     let sandboxes: Arc<dyn Sandboxes> = match remote::on_demand() {
         Ok(remote) => remote.sandboxes,
+        Err(failure) if remote::chosen_url().is_some() => return Err(failure),
         Err(failure) => Arc::new(stockade_api::Remote(Unavailable(failure.problem().clone()))),
     };
     let grants = Grants {

@@ -66,6 +66,8 @@ pub(crate) async fn relay(
     let inside = is_upgraded.then(|| hyper::upgrade::on(&mut response));
     let (mut head, body) = response.into_parts();
     outer_headers(&mut head.headers, form, port, is_upgraded);
+    keep_one_length(&mut head.headers)
+        .map_err(|problem| port_problem(port, "did not answer", &problem))?;
     let body = match inside {
         None => Body::new(OpenBody { body, closed: Some(closed), _driver: driver }),
         Some(inside) => {
@@ -160,6 +162,29 @@ fn check_framing(headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
+/// Keeps one header with the length of an answer. Of an answer without a body, as to `HEAD`, nothing has read
+/// the length yet; a client would get no answer at all if it were sent on.
+fn keep_one_length(headers: &mut HeaderMap) -> Result<(), &'static str> {
+    let mut lengths = Vec::new();
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for text in value.to_str().unwrap_or_default().split(',') {
+            let text = text.trim_matches([' ', '\t']);
+            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+            let length = text.parse::<u64>().ok().filter(|_| is_number);
+            lengths.push(length.ok_or("the length of its answer is no number")?);
+        }
+    }
+    lengths.dedup();
+    match lengths.as_slice() {
+        [] => Ok(()),
+        [one] => {
+            headers.insert(header::CONTENT_LENGTH, (*one).into());
+            Ok(())
+        }
+        _ => Err("its answer has several lengths"),
+    }
+}
+
 /// The connection of a request for a WebSocket.
 fn upgrade_of(request: &mut Request) -> Option<OnUpgrade> {
     let upgrade = request.headers().get(header::UPGRADE)?;
@@ -180,6 +205,32 @@ fn port_problem(port: u16, what: &str, error: &dyn std::fmt::Display) -> Failure
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_has_one_length() {
+        for (values, expected) in [
+            (&[][..], Ok(None)),
+            (&["3"], Ok(Some("3"))),
+            (&["3", "3"], Ok(Some("3"))),
+            (&["3 , 3"], Ok(Some("3"))),
+            (&["3", "99"], Err(())),
+            (&["3, 99"], Err(())),
+            (&["-3"], Err(())),
+            (&["+3"], Err(())),
+            (&[""], Err(())),
+            (&["99999999999999999999"], Err(())),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_LENGTH, value.parse().unwrap());
+            }
+            let kept = keep_one_length(&mut headers);
+            let left: Vec<_> = headers.get_all(header::CONTENT_LENGTH).iter().collect();
+            assert!(kept.is_err() || left.len() < 2, "{values:?}");
+            let length = left.first().map(|value| value.to_str().unwrap());
+            assert_eq!(kept.map(|()| length).map_err(drop), expected, "{values:?}");
+        }
+    }
 
     #[test]
     fn a_request_has_one_length() {

@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) owner_locks: Locks<OwnerId>,
     /// One synchronization at a time for each sandbox.
     pub(crate) sync_locks: Locks<SandboxId>,
+    /// One operation on the volumes of an owner at a time: it walks through all their files.
+    pub(crate) volume_locks: Locks<OwnerId>,
     pub(crate) terminations: Terminations,
     /// One operation at a time for each idempotency key.
     pub(crate) key_locks: Locks<WorkflowId>,

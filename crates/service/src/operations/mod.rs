@@ -37,6 +37,7 @@ mod ssh_agent;
 pub(crate) mod sync;
 pub(crate) mod tool;
 pub(crate) mod vault;
+pub(crate) mod volumes;
 pub(crate) mod watch;
 pub(crate) mod workspaces;
 

@@ -19,11 +19,12 @@ struct Resources {
     snapshot: String,
     operation: String,
     bundle: String,
+    volume: String,
 }
 
 /// The request of an operation; `None` if it concerns no object of an owner.
 fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
-    let Resources { sandbox, snapshot, operation: workflow, bundle } = resources;
+    let Resources { sandbox, snapshot, operation: workflow, bundle, volume } = resources;
     let path = |rest: Value| {
         let mut request = json!({"sandboxId": sandbox, "path": "/w/f"});
         request.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -32,9 +33,11 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
     Some(match operation {
         "create" | "select_runtime" | "snapshots" | "images" | "wait_download" | "tools"
         | "bundles" | "propose_changes" | "create_key" | "keys" | "revoke_key"
-        | "create_secret" | "import_secret" | "secrets" | "rotate_secret" | "remove_secret" => {
+        | "create_secret" | "import_secret" | "secrets" | "rotate_secret" | "remove_secret"
+        | "pull_image" | "remove_image" | "create_volume" | "volumes" => {
             return None;
         }
+        "remove_volume" => json!({"name": volume}),
         "write_secret_file" => json!({
             "sandboxId": sandbox, "path": "/run/secrets/k", "secret": {"ref": "a"},
         }),
@@ -141,11 +144,13 @@ impl Setup {
         let id = harness.sandbox().await;
         harness.write(&id, "/w/f", "text").await.unwrap();
         let snapshot = call(&harness, "snapshot", json!({"sandboxId": id})).await.unwrap();
+        let volume = call(&harness, "create_volume", json!({"name": "volume-of-u1"})).await;
         let own = Resources {
             sandbox: id.to_string(),
             snapshot: snapshot["id"].as_str().unwrap().to_owned(),
             operation: harness.status(&id).await.workflow_id.unwrap(),
             bundle: harness::bundle(&data, &project, &["new"]),
+            volume: volume.unwrap()["name"].as_str().unwrap().to_owned(),
         };
         Self { harness, temp_dir, own }
     }
@@ -153,7 +158,7 @@ impl Setup {
     /// All objects of `u1`.
     async fn all(&self) -> Value {
         let mut all = json!({});
-        for operation in ["list", "snapshots", "bundles"] {
+        for operation in ["list", "snapshots", "bundles", "volumes"] {
             all[operation] = call(&self.harness, operation, json!({})).await.unwrap();
         }
         let id = self.own.sandbox.clone().try_into().unwrap();
@@ -190,14 +195,15 @@ async fn nobody_learns_of_what_is_anothers() {
         snapshot: "snap-000000000000".to_owned(),
         operation: "0".repeat(scene.own.operation.len()),
         bundle: "0".repeat(64),
+        volume: "no-volume".to_owned(),
     };
     let (before, calls) = (scene.all().await, scene.harness.runtime_calls());
     let request = PLAIN.iter().chain(LONG).copied();
     for operation in request.filter(|operation| request_for(operation, &nothing).is_some()) {
         let redacted = |problem: Problem, things: &Resources| {
-            let Resources { sandbox, snapshot, operation, bundle } = things;
+            let Resources { sandbox, snapshot, operation, bundle, volume } = things;
             let mut text = serde_json::to_string(&problem).unwrap();
-            for id in [bundle, snapshot, operation, sandbox] {
+            for id in [bundle, snapshot, operation, sandbox, volume] {
                 text = text.replace(id, "ID");
             }
             text
@@ -233,6 +239,9 @@ async fn lists_are_ones_own() {
                 | "rotate_secret"
                 | "remove_secret"
                 | "wait_download"
+                | "pull_image"
+                | "remove_image"
+                | "create_volume"
         );
         if !is_list || operation.contains("workspace") {
             continue;
@@ -250,12 +259,15 @@ async fn lists_are_ones_own() {
         };
         let (strange, none) = (list("u2").await, list("u3").await);
         assert_eq!(strange, none, "{operation}");
-        let Resources { sandbox, snapshot, operation: _, bundle } = &scene.own;
+        let Resources { sandbox, snapshot, operation: _, bundle, volume } = &scene.own;
         let text = strange.to_string();
-        assert!(![sandbox, snapshot, bundle].iter().any(|id| text.contains(*id)), "{operation}");
+        assert!(
+            ![sandbox, snapshot, bundle, volume].iter().any(|id| text.contains(*id)),
+            "{operation}"
+        );
         lists += 1;
     }
-    assert_eq!(lists, 6, "snapshots, images, tools, bundles, secrets, nodes");
+    assert_eq!(lists, 7, "snapshots, images, tools, bundles, secrets, nodes, volumes");
     let list = dispatch(&scene.harness.service, &caller("u2"), "list", b"{}").await.unwrap();
     assert_eq!(list, json!({"sandboxes": [], "more": false}));
     let events = read(json!({}));

@@ -691,6 +691,17 @@ class CreateSecret(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CreateVolume(Model):
+    """Creates a volume, unless the caller has one of that name."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    """Its labels. Those that start with `stockade.` are reserved."""
+
+    name: str | None = None
+    """Its name; generated when absent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CreatedKey(Model):
     """A new API key."""
 
@@ -1861,6 +1872,40 @@ class PublishedPort(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PullImage(Model):
+    """Downloads an image into the store."""
+
+    image: str
+    """Its name."""
+
+    platform: str | None = None
+    """The platform, as `OS/ARCH[/VARIANT]`; that of the server when absent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PulledImage(Model):
+    """An image that is in the store now."""
+
+    digest: str
+    """The digest of its manifest."""
+
+    id: str
+    """The digest of its configuration, which is its id."""
+
+    is_new: bool
+    """Whether the store did not have it before."""
+
+    platform: str
+    """The platform, as `OS/ARCH[/VARIANT]`."""
+
+    reference: str
+    """The name."""
+
+    repository_digest: str
+    """The digest under which its repository has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReadEvents(Model):
     """Reads events, beginning at an offset."""
 
@@ -1971,11 +2016,39 @@ class RemoveFile(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveImage(Model):
+    """Removes images from the store. Only a caller with the admin scope may do that: all owners
+    use them."""
+
+    image: str
+    """A name, or the start of an id."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveSecret(Model):
     """Removes a secret. Commands that have it keep it."""
 
     id: str
     """Its id or name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedImages(Model):
+    """What a removal has removed."""
+
+    freed_bytes: int
+    """How much of the disk is free again."""
+
+    removed: list[str]
+    """The names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedVolume(Model):
+    """A volume was removed."""
+
+    freed_bytes: int
+    """What its content took on the disk."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -2803,6 +2876,48 @@ class Vfs(Model):
 
     workspace: str | None = None
     """The name of a workspace of the caller."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Volume(Model):
+    """A volume and its users."""
+
+    anonymous: bool
+    """Whether its name was generated."""
+
+    created_at: str
+    """When it was created."""
+
+    labels: dict[str, str]
+    """Its labels."""
+
+    mountpoint: str | None = None
+    """The directory of its content on the host; absent for callers on another machine."""
+
+    name: str
+    """Its name."""
+
+    size_bytes: int
+    """What its content takes on the disk."""
+
+    used_by: list[str]
+    """The sandboxes and runs that use it, in words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VolumeByName(Model):
+    """One volume."""
+
+    name: str
+    """Its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VolumeList(Model):
+    """The volumes of the caller."""
+
+    volumes: list[Volume]
+    """By their names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

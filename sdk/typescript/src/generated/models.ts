@@ -723,6 +723,14 @@ export interface CreateSecret {
   values: Record<string, string>;
 }
 
+/** Creates a volume, unless the caller has one of that name. */
+export interface CreateVolume {
+  /** Its labels. Those that start with `stockade.` are reserved. */
+  labels?: Record<string, string>;
+  /** Its name; generated when absent. */
+  name?: string | null;
+}
+
 /** A new API key. */
 export interface CreatedKey {
   /** Whether requests with it have the admin scope. */
@@ -1743,6 +1751,14 @@ export interface PublishedPort {
   inside: number;
 }
 
+/** Downloads an image into the store. */
+export interface PullImage {
+  /** Its name. */
+  image: string;
+  /** The platform, as `OS/ARCH[/VARIANT]`; that of the server when absent. */
+  platform?: string | null;
+}
+
 /**
  * When an image is downloaded from its registry.
  *
@@ -1751,6 +1767,22 @@ export interface PublishedPort {
  * - `never`: Never: one that the store does not have is an error.
  */
 export type PullPolicy = "missing" | "always" | "never";
+
+/** An image that is in the store now. */
+export interface PulledImage {
+  /** The digest of its manifest. */
+  digest: string;
+  /** The digest of its configuration, which is its id. */
+  id: string;
+  /** Whether the store did not have it before. */
+  isNew: boolean;
+  /** The platform, as `OS/ARCH[/VARIANT]`. */
+  platform: string;
+  /** The name. */
+  reference: string;
+  /** The digest under which its repository has it. */
+  repositoryDigest: string;
+}
 
 /** Reads events, beginning at an offset. */
 export interface ReadEvents {
@@ -1833,10 +1865,33 @@ export interface RemoveFile {
   sandboxId: string;
 }
 
+/**
+ * Removes images from the store. Only a caller with the admin scope may do that: all owners use
+ * them.
+ */
+export interface RemoveImage {
+  /** A name, or the start of an id. */
+  image: string;
+}
+
 /** Removes a secret. Commands that have it keep it. */
 export interface RemoveSecret {
   /** Its id or name. */
   id: string;
+}
+
+/** What a removal has removed. */
+export interface RemovedImages {
+  /** How much of the disk is free again. */
+  freedBytes: number;
+  /** The names. */
+  removed: string[];
+}
+
+/** A volume was removed. */
+export interface RemovedVolume {
+  /** What its content took on the disk. */
+  freedBytes: number;
 }
 
 /** Extends the life of a sandbox. */
@@ -2487,6 +2542,36 @@ export interface Vfs {
   path?: Bytes | null;
   /** The name of a workspace of the caller. */
   workspace?: string | null;
+}
+
+/** A volume and its users. */
+export interface Volume {
+  /** Whether its name was generated. */
+  anonymous: boolean;
+  /** When it was created. */
+  createdAt: string;
+  /** Its labels. */
+  labels: Record<string, string>;
+  /** The directory of its content on the host; absent for callers on another machine. */
+  mountpoint?: string | null;
+  /** Its name. */
+  name: string;
+  /** What its content takes on the disk. */
+  sizeBytes: number;
+  /** The sandboxes and runs that use it, in words. */
+  usedBy: string[];
+}
+
+/** One volume. */
+export interface VolumeByName {
+  /** Its name. */
+  name: string;
+}
+
+/** The volumes of the caller. */
+export interface VolumeList {
+  /** By their names. */
+  volumes: Volume[];
 }
 
 /** A volume of the owner that is mounted. */

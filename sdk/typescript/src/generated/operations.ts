@@ -98,6 +98,11 @@ export abstract class Operations {
     return (await this.call("create_secret", request, options)) as models.StoredSecret;
   }
 
+  /** Creates a volume of the caller. */
+  async createVolume(request: models.CreateVolume, options?: CallOptions): Promise<models.Volume> {
+    return (await this.call("create_volume", request, options)) as models.Volume;
+  }
+
   /** Creates a workspace. */
   async createWorkspace(request: models.WorkspaceByName, options?: CallOptions): Promise<models.WorkspaceInfo> {
     return (await this.call("create_workspace", request, options)) as models.WorkspaceInfo;
@@ -201,6 +206,11 @@ export abstract class Operations {
     return (await this.call("propose_changes", request, options)) as models.CollectedChanges;
   }
 
+  /** Downloads an image into that store. */
+  async pullImage(request: models.PullImage, options?: CallOptions): Promise<models.PulledImage> {
+    return (await this.call("pull_image", request, options)) as models.PulledImage;
+  }
+
   /** Lists the files of a workspace, or reads one. */
   async readWorkspace(request: models.ReadWorkspace, options?: CallOptions): Promise<models.WorkspaceTree> {
     return (await this.call("read_workspace", request, options)) as models.WorkspaceTree;
@@ -216,6 +226,11 @@ export abstract class Operations {
     await this.call("remove_file", request, options);
   }
 
+  /** Removes an image that no sandbox uses from that store. */
+  async removeImage(request: models.RemoveImage, options?: CallOptions): Promise<models.RemovedImages> {
+    return (await this.call("remove_image", request, options)) as models.RemovedImages;
+  }
+
   /** Removes a secret. */
   async removeSecret(request: models.RemoveSecret, options?: CallOptions): Promise<void> {
     await this.call("remove_secret", request, options);
@@ -224,6 +239,11 @@ export abstract class Operations {
   /** Removes a snapshot. Sandboxes that started from it keep their files. */
   async removeSnapshot(request: string, options?: CallOptions): Promise<void> {
     await this.call("remove_snapshot", request, options);
+  }
+
+  /** Removes a volume that neither a sandbox nor a run uses. */
+  async removeVolume(request: models.VolumeByName, options?: CallOptions): Promise<models.RemovedVolume> {
+    return (await this.call("remove_volume", request, options)) as models.RemovedVolume;
   }
 
   /** Removes a workspace with its history. */
@@ -344,6 +364,11 @@ export abstract class Operations {
   /** Lists the available tools. */
   async tools(options?: CallOptions): Promise<models.Tool[]> {
     return (await this.call("tools", {}, options)) as models.Tool[];
+  }
+
+  /** Lists the caller's volumes, with their users. */
+  async volumes(options?: CallOptions): Promise<models.VolumeList> {
+    return (await this.call("volumes", {}, options)) as models.VolumeList;
   }
 
   /** Waits some seconds for news of the download that an operation of the caller needs. */

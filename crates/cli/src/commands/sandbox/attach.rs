@@ -24,16 +24,23 @@ use crate::terminal::{self, RawMode};
 /// How long a command may take to end after it was asked to, and again after it was killed.
 const GRACE: Duration = Duration::from_secs(10);
 const KILL: i32 = 9;
+const TERMINATE: i32 = 15;
 pub(super) const PIPE: i32 = 13;
 /// The exit code if the command's output is incomplete, whatever its own exit code was.
 pub(super) const INCOMPLETE: u8 = 125;
 
 /// Runs a command, in a terminal if one is requested. Returns the exit code, which is [`INCOMPLETE`]
 /// if some of its output was lost.
-pub(super) async fn attach(
+pub(super) async fn attach(remote: &Remote, execute: Execute, tty: bool) -> Result<u8, Failure> {
+    attach_until(remote, execute, tty, None).await
+}
+
+/// The same. If a time is given, a command that has not ended so long after its input is asked to.
+pub(super) async fn attach_until(
     remote: &Remote,
     mut execute: Execute,
     tty: bool,
+    after_input: Option<Duration>,
 ) -> Result<u8, Failure> {
     if tty {
         set_terminal_kind(&mut execute);
@@ -47,7 +54,15 @@ pub(super) async fn attach(
     if tty {
         follow_size(input.clone()).map_err(io_failure)?;
     }
-    tokio::spawn(forward_stdin(input.clone()));
+    let stdin = tokio::spawn(forward_stdin(input.clone()));
+    let mut input_is_over = std::pin::pin!(async {
+        let _ = stdin.await;
+        match after_input {
+            Some(time) => tokio::time::sleep(time).await,
+            None => std::future::pending().await,
+        }
+    });
+    let mut is_asked = false;
     let input_sender = input_sender(input);
     let mut streams = Streams::start();
     let mut stopping = Stopping::No;
@@ -69,6 +84,10 @@ pub(super) async fn attach(
             },
             Some(kind) = signals.recv() => {
                 stopping = stopping.request(kind.as_raw_value(), &input_sender);
+            }
+            () = &mut input_is_over, if !is_asked => {
+                is_asked = true;
+                stopping = stopping.request(TERMINATE, &input_sender);
             }
             () = stopping.wait_until_due() => match stopping {
                 Stopping::Killed { .. } => {

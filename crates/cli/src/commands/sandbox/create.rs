@@ -56,15 +56,11 @@ pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
 pub(super) async fn create(remote: &Remote, request: CreateSandbox) -> Result<Sandbox, Problem> {
     let image = request.image.clone();
     let caller = remote.idempotent();
-    let mut created = std::pin::pin!(remote.sandboxes.create(&caller, request));
-    if let (Some(_), Some(image)) = (chosen(), image) {
-        tokio::select! {
-            created = &mut created => return created,
-            // A server of another version has no such operation.
-            () = registry::elsewhere::follow(remote, &image) => {}
-        }
+    let created = remote.sandboxes.create(&caller, request);
+    match (chosen(), image) {
+        (Some(_), Some(image)) => registry::elsewhere::with_progress(remote, &image, created).await,
+        _ => created.await,
     }
-    created.await
 }
 
 /// Gives a new sandbox the values of its secrets. One that does not get them is removed.

@@ -3,20 +3,19 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use stockade_api::Volume;
+use stockade_core::VolumeName;
 use stockade_core::cache::PROJECT_LABEL;
 use stockade_core::sandbox::CacheMount;
-use stockade_core::{OwnerId, VolumeName};
 use stockade_review::CurrentProject;
-use stockade_volume::{Volume, of_cache};
+use stockade_volume::of_cache;
 
-use super::users::Users;
-use super::{open, print_names, prune_chosen, remove, to_json};
+use super::store::{Detail, VolumeStore, owner};
+use super::{print_names, prune_chosen, remove};
 use crate::args::volume::{Cache, CacheCommand, ListCaches, PruneCaches, RemoveVolumes};
-use crate::commands::df;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::review::current_project;
-use crate::run::volume_problem;
 use crate::table::{Table, size};
 
 /// Runs a command on caches.
@@ -35,9 +34,9 @@ fn is_of(volume: &Volume, project: &CurrentProject) -> bool {
 }
 
 fn list(arguments: &ListCaches) -> Result<u8, Failure> {
-    let (data, volumes) = open()?;
     let project = current_project()?;
-    let mut found = volumes.list().map_err(|error| volume_problem(&error))?;
+    let detail = if arguments.quiet { Detail::Names } else { Detail::Shown };
+    let mut found = VolumeStore::open()?.list(detail)?;
     found.retain(|volume| match arguments.all {
         true => volume.cache().is_some(),
         false => is_of(volume, &project),
@@ -46,10 +45,9 @@ fn list(arguments: &ListCaches) -> Result<u8, Failure> {
         print_names(found.iter().map(|volume| volume.name.as_str()))?;
         return Ok(0);
     }
-    let users = Users::known(&data);
     if arguments.json {
         let cache = |volume: &Volume| {
-            let mut value = to_json(volume, &users);
+            let mut value = json!(volume);
             value["cache"] = json!(volume.cache());
             value["project"] = volume.labels.get(PROJECT_LABEL).map_or(Value::Null, |it| json!(it));
             value
@@ -66,8 +64,8 @@ fn list(arguments: &ListCaches) -> Result<u8, Failure> {
         table.row([
             volume.cache().unwrap_or_default().to_owned(),
             volume.name.to_string(),
-            size(df::used(&volume.path)),
-            users.of(volume).join(", "),
+            size(volume.size_bytes),
+            volume.used_by.join(", "),
             volume.labels.get(PROJECT_LABEL).cloned().unwrap_or_default(),
         ]);
     }
@@ -77,22 +75,22 @@ fn list(arguments: &ListCaches) -> Result<u8, Failure> {
 
 /// Removes caches, which are named by their volumes or, for the current project, by their own names.
 fn rm(arguments: &RemoveVolumes) -> Result<u8, Failure> {
-    let (_, volumes) = open()?;
+    let all = VolumeStore::open()?.list(Detail::Names)?;
+    let find = |name: &VolumeName| all.iter().find(|volume| volume.name == *name);
     let project = current_project()?;
-    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     let own = |text: &String| {
         let mount = CacheMount {
-            owner: owner.clone(),
+            owner: owner(),
             name: VolumeName::new(text.as_str()).ok()?,
             project: project.root().map(Path::to_owned),
             inside: None,
         };
         let (name, _) = of_cache(&mount).ok()?;
-        volumes.get(&name).ok()?.map(|volume| volume.name.to_string())
+        find(&name).map(|volume| volume.name.to_string())
     };
     let is_cache = |text: &String| {
         let name = VolumeName::new(text.as_str()).ok();
-        name.and_then(|name| volumes.get(&name).ok()?).is_some_and(|it| it.cache().is_some())
+        name.and_then(|name| find(&name)).is_some_and(|it| it.cache().is_some())
     };
     let names: Vec<_> = arguments
         .name

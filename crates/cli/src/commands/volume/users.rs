@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use stockade_api::{ListSandboxes, Sandbox};
 use stockade_bundle::data::DataDir;
 use stockade_core::{OwnerId, VolumeName};
+use stockade_volume::problem::user;
 use stockade_volume::{Volume, of_cache};
 
 use crate::args::sandbox::ServerMode;
@@ -13,10 +14,7 @@ use crate::commands::sandbox::{STATES, list_all};
 use crate::problem::Failure;
 use crate::remote::{self, Connection, Remote};
 
-/// What names a sandbox in a list of users.
-pub(super) const SANDBOX: &str = "sandbox ";
-
-/// The persistent sandboxes of each volume.
+/// The ids of the persistent sandboxes of each volume.
 #[derive(Debug, Default)]
 pub(super) struct Users(BTreeMap<VolumeName, Vec<String>>);
 
@@ -53,26 +51,33 @@ impl Users {
             let volumes = sandbox.volumes.iter().map(|volume| volume.name.clone());
             for name in volumes.chain(caches.map(|(name, _)| name)) {
                 let of_volume = users.entry(name).or_default();
-                let user = format!("{SANDBOX}{}", sandbox.id);
-                if !of_volume.contains(&user) {
-                    of_volume.push(user);
+                if !of_volume.iter().any(|known| *known == sandbox.id.as_str()) {
+                    of_volume.push(sandbox.id.to_string());
                 }
             }
         }
         Self(users)
     }
 
+    /// The ids of the sandboxes that use a volume.
+    pub(super) fn sandboxes(&self, name: &VolumeName) -> &[String] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// What else uses a volume, in words.
+    pub(super) fn others(&self, volume: &Volume) -> Vec<String> {
+        let all = processes(&volume.processes);
+        match self.sandboxes(&volume.name) {
+            [] => all,
+            // The locks of running ones are those of the keeper.
+            _ => all.into_iter().filter(|user| is_run(user)).collect(),
+        }
+    }
+
     /// The users of a volume, in words.
     pub(super) fn of(&self, volume: &Volume) -> Vec<String> {
-        match self.0.get(&volume.name) {
-            // The locks of running ones are those of the keeper.
-            Some(sandboxes) => {
-                let mut all = sandboxes.clone();
-                all.extend(processes(&volume.processes).into_iter().filter(|user| is_run(user)));
-                all
-            }
-            None => processes(&volume.processes),
-        }
+        let sandboxes = self.sandboxes(&volume.name).iter();
+        sandboxes.map(|id| user(id)).chain(self.others(volume)).collect()
     }
 }
 

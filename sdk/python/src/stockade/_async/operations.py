@@ -114,6 +114,12 @@ class AsyncOperations:
         """Stores a secret of the caller, sealed."""
         return await self._call("create_secret", request, models.StoredSecret, key)
 
+    async def create_volume(
+        self, request: models.CreateVolume, *, key: str | None = None
+    ) -> models.Volume:
+        """Creates a volume of the caller."""
+        return await self._call("create_volume", request, models.Volume, key)
+
     async def create_workspace(
         self, request: models.WorkspaceByName, *, key: str | None = None
     ) -> models.WorkspaceInfo:
@@ -236,6 +242,12 @@ class AsyncOperations:
         """Creates a bundle of changes that are proposed for a project, for review."""
         return await self._call("propose_changes", request, models.CollectedChanges, key)
 
+    async def pull_image(
+        self, request: models.PullImage, *, key: str | None = None
+    ) -> models.PulledImage:
+        """Downloads an image into that store."""
+        return await self._call("pull_image", request, models.PulledImage, key)
+
     async def read_workspace(
         self, request: models.ReadWorkspace, *, key: str | None = None
     ) -> models.WorkspaceTree:
@@ -254,6 +266,12 @@ class AsyncOperations:
         """Removes a file, or a directory with its content."""
         await self._call("remove_file", request, dict[str, object], key)
 
+    async def remove_image(
+        self, request: models.RemoveImage, *, key: str | None = None
+    ) -> models.RemovedImages:
+        """Removes an image that no sandbox uses from that store."""
+        return await self._call("remove_image", request, models.RemovedImages, key)
+
     async def remove_secret(
         self, request: models.RemoveSecret, *, key: str | None = None
     ) -> None:
@@ -265,6 +283,12 @@ class AsyncOperations:
     ) -> None:
         """Removes a snapshot. Sandboxes that started from it keep their files."""
         await self._call("remove_snapshot", id, dict[str, object], key)
+
+    async def remove_volume(
+        self, request: models.VolumeByName, *, key: str | None = None
+    ) -> models.RemovedVolume:
+        """Removes a volume that neither a sandbox nor a run uses."""
+        return await self._call("remove_volume", request, models.RemovedVolume, key)
 
     async def remove_workspace(
         self, request: models.WorkspaceByName, *, key: str | None = None
@@ -410,6 +434,12 @@ class AsyncOperations:
     ) -> builtins.list[models.Tool]:
         """Lists the available tools."""
         return await self._call("tools", {}, builtins.list[models.Tool], key)
+
+    async def volumes(
+        self, *, key: str | None = None
+    ) -> models.VolumeList:
+        """Lists the caller's volumes, with their users."""
+        return await self._call("volumes", {}, models.VolumeList, key)
 
     async def wait_download(
         self, request: models.WaitDownload, *, key: str | None = None

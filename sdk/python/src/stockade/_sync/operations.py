@@ -114,6 +114,12 @@ class Operations:
         """Stores a secret of the caller, sealed."""
         return self._call("create_secret", request, models.StoredSecret, key)
 
+    def create_volume(
+        self, request: models.CreateVolume, *, key: str | None = None
+    ) -> models.Volume:
+        """Creates a volume of the caller."""
+        return self._call("create_volume", request, models.Volume, key)
+
     def create_workspace(
         self, request: models.WorkspaceByName, *, key: str | None = None
     ) -> models.WorkspaceInfo:
@@ -236,6 +242,12 @@ class Operations:
         """Creates a bundle of changes that are proposed for a project, for review."""
         return self._call("propose_changes", request, models.CollectedChanges, key)
 
+    def pull_image(
+        self, request: models.PullImage, *, key: str | None = None
+    ) -> models.PulledImage:
+        """Downloads an image into that store."""
+        return self._call("pull_image", request, models.PulledImage, key)
+
     def read_workspace(
         self, request: models.ReadWorkspace, *, key: str | None = None
     ) -> models.WorkspaceTree:
@@ -254,6 +266,12 @@ class Operations:
         """Removes a file, or a directory with its content."""
         self._call("remove_file", request, dict[str, object], key)
 
+    def remove_image(
+        self, request: models.RemoveImage, *, key: str | None = None
+    ) -> models.RemovedImages:
+        """Removes an image that no sandbox uses from that store."""
+        return self._call("remove_image", request, models.RemovedImages, key)
+
     def remove_secret(
         self, request: models.RemoveSecret, *, key: str | None = None
     ) -> None:
@@ -265,6 +283,12 @@ class Operations:
     ) -> None:
         """Removes a snapshot. Sandboxes that started from it keep their files."""
         self._call("remove_snapshot", id, dict[str, object], key)
+
+    def remove_volume(
+        self, request: models.VolumeByName, *, key: str | None = None
+    ) -> models.RemovedVolume:
+        """Removes a volume that neither a sandbox nor a run uses."""
+        return self._call("remove_volume", request, models.RemovedVolume, key)
 
     def remove_workspace(
         self, request: models.WorkspaceByName, *, key: str | None = None
@@ -410,6 +434,12 @@ class Operations:
     ) -> builtins.list[models.Tool]:
         """Lists the available tools."""
         return self._call("tools", {}, builtins.list[models.Tool], key)
+
+    def volumes(
+        self, *, key: str | None = None
+    ) -> models.VolumeList:
+        """Lists the caller's volumes, with their users."""
+        return self._call("volumes", {}, models.VolumeList, key)
 
     def wait_download(
         self, request: models.WaitDownload, *, key: str | None = None

@@ -22,7 +22,7 @@ use stockade_core::access::Rules;
 use stockade_core::{Code, Ending, OrNone, Problem, Ttl};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::attach::attach;
+use super::attach::attach_until;
 use super::create::{self, Prepared};
 use super::exec::command_line;
 use super::run_held;
@@ -101,7 +101,8 @@ fn run_recorded(
     let sent = Sent::copy(arguments, project, data)?;
     let mut execute_line = Some(command_line(arguments.command.clone()));
     let mut notes = sent.notes();
-    let root = sent.project.root.clone();
+    // Where the project is in the sandbox.
+    let root = arguments.inside.clone().unwrap_or_else(|| sent.project.root.clone());
     let (copy, spool) = (sent.directory()?, sent.data.path().to_owned());
     let ended = remote::with(ServerMode { in_process: false }, async |remote| {
         let made = create::create(&remote, request).await?;
@@ -122,7 +123,10 @@ fn run_recorded(
                 let executed = remote.sandboxes.execute(&remote.idempotent(), execute).await;
                 executed.map(|result| Ended::Captured(Box::new(result))).map_err(Failure::from)
             }
-            false => attach(&remote, execute, arguments.tty).await.map(Ended::Attached),
+            false => {
+                let ended = attach_until(&remote, execute, arguments.tty, arguments.after_input);
+                ended.await.map(Ended::Attached)
+            }
         };
         let ended = ended.map_err(|failure| kept(failure, &made, &root))?;
         if !arguments.discard {
