@@ -17,6 +17,7 @@ mod harness;
 mod allowed_hosts;
 mod audit;
 mod authorities;
+mod backups;
 mod bundle;
 mod call;
 mod canary;

@@ -55,6 +55,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-volume", &["stockade-core", "stockade-bundle"]),
+    ("stockade-backup", &["stockade-core", "stockade-bundle"]),
     (
         "stockade-plan",
         &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-image", "stockade-volume"],
@@ -73,6 +74,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
+    ("stockade-runtime-opensandbox", &["stockade-core", "stockade-runtime"]),
     ("stockade-init", &["stockade-jail"]),
     (
         "stockade-runtime-docker",
@@ -126,6 +128,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "stockade-api",
             "stockade-audit",
+            "stockade-backup",
             "stockade-bundle",
             "stockade-cli",
             "stockade-client",
@@ -142,6 +145,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime-bwrap",
             "stockade-runtime-docker",
             "stockade-runtime-native",
+            "stockade-runtime-opensandbox",
             "stockade-script",
             "stockade-server",
             "stockade-service",
@@ -180,6 +184,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime-bwrap",
             "stockade-runtime-docker",
             "stockade-runtime-native",
+            "stockade-runtime-opensandbox",
             "stockade-service",
         ],
     ),

@@ -91,9 +91,12 @@ impl Command {
                     LOCAL,
                 ),
             },
-            Self::Mcp(_) | Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
-                Place::Here("it is about this machine", LOCAL)
-            }
+            Self::Mcp(_)
+            | Self::Base(_)
+            | Self::Df(_)
+            | Self::Audit(_)
+            | Self::Backup(_)
+            | Self::Migrate(_) => Place::Here("it is about this machine", LOCAL),
             Self::Doctor(_)
             | Self::Policy(_)
             | Self::Serve(_)

@@ -19,6 +19,7 @@ pub(crate) mod snapshots;
 pub(crate) mod vault;
 
 pub use migrations::MIGRATIONS;
+pub use sandboxes::sandboxes_with_unstored_files;
 
 /// The stored form of a value: JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {

@@ -171,6 +171,17 @@ pub(crate) async fn live(store: &dyn Store) -> Result<Vec<(SandboxId, String)>, 
     Ok(rows.iter().filter_map(live).collect())
 }
 
+/// The sandboxes whose files are not those of a snapshot: neither stopped, terminated nor new.
+///
+/// # Errors
+/// The records cannot be read.
+pub async fn sandboxes_with_unstored_files(store: &dyn Store) -> Result<Vec<String>, Problem> {
+    let sql = "SELECT id FROM sandbox_instances \
+        WHERE status NOT IN ('terminated', 'stopped', 'new') ORDER BY id";
+    let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
+    rows.iter().map(|row| row.text(0).map(str::to_owned).map_err(store_problem)).collect()
+}
+
 /// Makes the id of an ended sandbox free: its row, its events and its snapshots get an id with the
 /// time of its creation.
 pub(crate) fn release_id(id: &SandboxId) -> [Statement; 3] {
