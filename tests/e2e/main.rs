@@ -65,6 +65,7 @@ mod providers;
 mod references;
 mod refused_calls;
 mod registry;
+mod remote_providers;
 mod run;
 mod run_and_create;
 mod run_held;
