@@ -127,7 +127,7 @@ impl Backend for Elsewhere {
     }
 
     fn pipes(&self) -> Result<(), String> {
-        Err("a command elsewhere gets its whole input, and writes its output to files".to_owned())
+        Err("a command elsewhere writes its output to files, and waits for nobody".to_owned())
     }
 
     fn processes(&self) -> Result<(), String> {

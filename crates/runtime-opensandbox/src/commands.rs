@@ -45,6 +45,7 @@ impl OpenSandbox {
             let new = ExecRecord {
                 timeout_at_ms: timeout.map(|timeout| now_ms().saturating_add(timeout)),
                 output_limit: command.output_limit_bytes,
+                is_fed: command.input == StandardInput::Streamed,
                 ..ExecRecord::default()
             };
             // Recorded first: after a crash the script is found, or started again, and runs once.
@@ -69,7 +70,8 @@ impl OpenSandbox {
             }
             self.records()?.store(&record)?;
         }
-        Ok(self.follow(id, exec, Offsets::default()))
+        let is_fed = record.execs.get(exec).is_some_and(|found| found.is_fed);
+        Ok(self.follow(id, exec, Offsets::default(), is_fed))
     }
 
     async fn start_script(
@@ -99,9 +101,16 @@ impl OpenSandbox {
     }
 
     /// Follows a command from these offsets on.
-    pub(crate) fn follow(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Exec {
+    pub(crate) fn follow(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+        from: Offsets,
+        is_fed: bool,
+    ) -> Exec {
         let follower = Follower::new(self.clone(), id.clone(), exec.clone(), from);
-        Exec { events: Events::new(follower), input: None }
+        let input = is_fed.then(|| self.feed(id, exec));
+        Exec { events: Events::new(follower), input }
     }
 
     /// How a command ended, if it has: as it is recorded, or as the server and the files inside say.
@@ -279,13 +288,6 @@ fn check(command: &Command) -> Result<()> {
     command.check_input()?;
     if command.terminal.is_some() {
         return Err(OpenSandbox::refused(Capability::Terminal));
-    }
-    if command.input == StandardInput::Streamed {
-        return Err(Error::Invalid(
-            "a command on a server of OpenSandbox gets its whole input when it starts: it cannot be \
-             streamed"
-                .to_owned(),
-        ));
     }
     if command.user.is_some() {
         return Err(OpenSandbox::refused(Capability::Users));

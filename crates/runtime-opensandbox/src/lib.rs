@@ -11,19 +11,22 @@
 //!
 //! Reading order: `address` (where the server is), `http` (one request, with its deadline and its
 //! repetitions), `failure` (what an answer means), `lifecycle` and `execd` (the operations), `record`
-//! (what is known of a sandbox here), `script` and `follow` (commands), `files`, `tree`, `runtime`.
+//! (what is known of a sandbox here), `script`, `follow` and `feed` (commands), `files`, `tree`, `runtime`.
 
 mod address;
 mod commands;
 mod execd;
 mod failure;
+mod feed;
 mod files;
 mod follow;
 mod http;
 mod lifecycle;
 mod record;
+mod request;
 mod runtime;
 mod script;
+mod status;
 mod tree;
 
 pub use address::{Address, Protocol};

@@ -51,6 +51,11 @@ pub(crate) struct ExecRecord {
     pub(crate) remote: Option<String>,
     pub(crate) timeout_at_ms: Option<u64>,
     pub(crate) output_limit: Option<u64>,
+    /// Whether its input is streamed, and how many pieces of it were passed on.
+    #[serde(default)]
+    pub(crate) is_fed: bool,
+    #[serde(default)]
+    pub(crate) pieces: u64,
     /// The signals that were sent to it.
     #[serde(default)]
     pub(crate) signals: Vec<i32>,

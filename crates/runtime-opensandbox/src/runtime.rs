@@ -6,35 +6,27 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sha2::{Digest as _, Sha256};
 use stockade_core::ending::Ending;
 use stockade_core::runtime::{RuntimeName, Support};
-use stockade_core::sandbox::{LimitName, Root, User};
-use stockade_core::{
-    Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, SnapshotId,
-};
+use stockade_core::sandbox::{Root, User};
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
-    Capability, Command, Connection, Content, EndCause, Error, Exec, ExecStatus, FileInfo, Offsets,
-    ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, State, Status, Target, Unsupported,
-    WindowSize, WorkspaceChanges, WriteOptions,
+    Capability, Command, Connection, Content, EndCause, Error, Exec, FileInfo, Offsets, ReadRange,
+    Result, Runtime, SandboxPath, SnapshotInfo, State, Status, Target, Unsupported, WindowSize,
+    WorkspaceChanges, WriteOptions,
 };
 
 use crate::address::Address;
 use crate::commands::{no_exec, running};
 use crate::execd::Execd;
 use crate::failure::Failure;
-use crate::lifecycle::{NewSandbox, RemoteSandbox, Server};
+use crate::lifecycle::{RemoteSandbox, Server};
 use crate::record::{Record, Records, now_ms};
+use crate::request::{
+    ID, OWNER, fingerprint, image_error, millis, new_record, new_sandbox, remote_lease,
+};
+use crate::status::{mark_ended, mark_lease, status};
 
-/// The image of another Stockade that means its own programs.
-const HOST: &str = "host";
-/// The metadata by which the sandboxes of a data directory are found at the server.
-const OWNER: &str = "stockade-owner";
-const ID: &str = "stockade-id";
-/// The shortest time to live that a server accepts, and what a sandbox lives longer there than its lease
-/// here: if nobody renews it, the server removes it.
-const SHORTEST: Duration = Duration::from_secs(60);
-const MARGIN: Duration = Duration::from_secs(300);
 /// How long a sandbox lives at the server that has lost its lease here.
 const WITHOUT_LEASE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a sandbox may take to start.
@@ -342,159 +334,6 @@ const fn missing(capability: Capability) -> Option<&'static str> {
     }
 }
 
-fn new_record(id: &SandboxId, spec: &SandboxSpec, requested: String) -> Result<Record> {
-    let directory = spec.working_directory.as_ref().map(|path| {
-        path.to_str()
-            .map(str::to_owned)
-            .ok_or_else(|| Error::Invalid("the working directory is not text".to_owned()))
-    });
-    Ok(Record {
-        id: id.clone(),
-        remote: None,
-        requested,
-        labels: spec.labels.clone(),
-        working_directory: directory.transpose()?,
-        is_endless: spec.lease.is_none(),
-        created_at_ms: now_ms(),
-        lease_until_ms: spec.lease.map(|lease| now_ms().saturating_add(millis(lease))),
-        ended: None,
-        limits: limits(spec)?,
-        execs: BTreeMap::new(),
-    })
-}
-
-/// The limits that were requested: a server does not say whether it enforces them, so they are refused
-/// unless best effort is enough.
-fn limits(spec: &SandboxSpec) -> Result<Vec<(String, bool)>> {
-    let all = [
-        (LimitName::Memory, spec.limits.memory_bytes.is_some()),
-        (LimitName::Cpus, spec.limits.cpu_millis.is_some()),
-        (LimitName::Processes, spec.limits.processes.is_some()),
-        (LimitName::Disk, spec.limits.disk_bytes.is_some()),
-    ];
-    let requested = all.into_iter().filter(|(_, requested)| *requested);
-    requested
-        .map(|(limit, _)| {
-            if spec.best_effort.contains(&limit.into()) {
-                return Ok((limit.as_str().to_owned(), false));
-            }
-            Err(Error::Limit {
-                limit,
-                reason: "the server does not say whether it enforces a limit".to_owned(),
-                remedy: format!("--best-effort {limit}"),
-            })
-        })
-        .collect()
-}
-
-fn new_sandbox(records: &Records, id: &SandboxId, spec: &SandboxSpec) -> Result<NewSandbox> {
-    let image = match &spec.root {
-        Root::Image(name) => name.clone(),
-        _ => HOST.to_owned(),
-    };
-    let mut environment = BTreeMap::new();
-    for (name, value) in &spec.environment {
-        let value = String::from_utf8(value.0.clone()).map_err(|_| {
-            Error::Invalid(format!("the variable {name} is not text, as the server needs it"))
-        })?;
-        environment.insert(name.clone(), value);
-    }
-    let mut wanted = BTreeMap::new();
-    if let Some(bytes) = spec.limits.memory_bytes {
-        wanted.insert("memory", bytes.to_string());
-    }
-    if let Some(millis) = spec.limits.cpu_millis {
-        wanted.insert("cpu", format!("{millis}m"));
-    }
-    let metadata = [(OWNER, records.owner.as_str()), (ID, id.as_str())];
-    Ok(NewSandbox {
-        image,
-        timeout: spec.lease.map(|lease| remote_lease(lease).as_secs()),
-        limits: wanted,
-        environment,
-        metadata: metadata.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-    })
-}
-
-/// How long a sandbox lives at the server after a renewal.
-fn remote_lease(lease: Duration) -> Duration {
-    (lease + MARGIN).max(SHORTEST)
-}
-
-fn image_error(failure: Failure, id: &SandboxId, spec: &SandboxSpec) -> Error {
-    match (&failure, &spec.root) {
-        (Failure::Refused { status: 404, message, .. }, Root::Image(image)) => Error::NoImage {
-            image: image.clone(),
-            remedy: format!("provide it at the server: {message}"),
-        },
-        _ => failure.of_sandbox(id, "the creation"),
-    }
-}
-
-/// A hash of a request, with its environment, which is not stored.
-fn fingerprint(spec: &SandboxSpec) -> Result<String> {
-    let text = serde_json::to_vec(spec).map_err(|error| Error::Invalid(error.to_string()))?;
-    Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn mark_lease(record: Record) -> Record {
-    match record.lease_until_ms {
-        Some(until) if until <= now_ms() => mark_ended(record, EndCause::LeaseExpired),
-        _ => record,
-    }
-}
-
-fn mark_ended(mut record: Record, cause: EndCause) -> Record {
-    let reason = match cause {
-        EndCause::LeaseExpired => "its lease expired",
-        EndCause::Requested => "a client requested it",
-        EndCause::HostRestarted | EndCause::ProcessesLost => "its processes were lost",
-    };
-    record.ended.get_or_insert((cause, reason.to_owned()));
-    record
-}
-
-fn status(record: &Record) -> Status {
-    let state = match (&record.ended, &record.remote) {
-        (Some(_), _) => State::Ended,
-        (None, None) => State::Creating,
-        (None, Some(_)) => State::Running,
-    };
-    let left = record.lease_until_ms.filter(|_| record.ended.is_none());
-    let exec = |(id, exec): (&ExecId, &crate::record::ExecRecord)| ExecStatus {
-        id: id.clone(),
-        ending: exec.ending.clone().or_else(|| {
-            record.ended.as_ref().map(|_| exec.cause.clone().unwrap_or(Ending::SandboxEnded))
-        }),
-        written: exec.written,
-    };
-    let limit = |(name, _): &(String, bool)| LimitReport {
-        name: name.clone().into(),
-        enforcement: Enforcement::Refused,
-        by: "the server".to_owned(),
-    };
-    Status {
-        id: record.id.clone(),
-        state,
-        reason: record.ended.as_ref().map(|(_, reason)| reason.clone()),
-        end_cause: record.ended.as_ref().map(|(cause, _)| *cause),
-        labels: record.labels.clone(),
-        created_at_ms: record.created_at_ms,
-        lease_left: left.map(|until| Duration::from_millis(until.saturating_sub(now_ms()))),
-        isolation: Isolation {
-            level: Level::Reduced,
-            walls: Vec::new(),
-            limits: record.limits.iter().map(limit).collect(),
-            reasons: vec!["the server holds the sandbox, and does not say how".to_owned()],
-        },
-        execs: record.execs.iter().map(exec).collect(),
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[async_trait]
 impl Runtime for OpenSandbox {
     fn name(&self) -> &'static str {
@@ -559,8 +398,9 @@ impl Runtime for OpenSandbox {
     }
 
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
-        no_exec(&self.current(id).await?, exec)?;
-        Ok(self.follow(id, exec, from))
+        let record = self.current(id).await?;
+        let is_fed = no_exec(&record, exec)?.is_fed;
+        Ok(self.follow(id, exec, from, is_fed))
     }
 
     async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
@@ -587,7 +427,7 @@ impl Runtime for OpenSandbox {
             self.ending(id, &exec.id).await?;
         }
         let record = self.current(id).await?;
-        let execs = crate::runtime::status(&record).execs;
+        let execs = crate::status::status(&record).execs;
         Ok(Status { execs, ..status })
     }
 

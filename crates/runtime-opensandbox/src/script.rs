@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use stockade_core::ExecId;
-use stockade_runtime::Command;
+use stockade_runtime::{Command, StandardInput};
 
 /// The directory inside with the files of commands.
 pub(crate) const DIRECTORY: &str = "/tmp/.stockade-commands";
@@ -16,6 +16,9 @@ pub(crate) const OUTPUT: &str = "output";
 pub(crate) const ERRORS: &str = "errors";
 /// How it ended: a word and a number.
 pub(crate) const RESULT: &str = "result";
+/// The names of pieces of input, before their numbers, and of the file that ends them.
+pub(crate) const PIECE: &str = "piece.";
+pub(crate) const CLOSED: &str = "closed";
 /// The process group of the command.
 pub(crate) const PROCESS: &str = "process";
 /// The signals that end a program and that a shell can have a trap for.
@@ -85,9 +88,24 @@ pub(crate) fn script(exec: &ExecId, command: &Command, default_directory: Option
     }
     words.extend(command.arguments.iter().map(|word| quoted(word.as_bytes())));
     let streams = format!(" <{own}/{INPUT} >{own}/{OUTPUT} 2>{own}/{ERRORS}");
+    let is_fed = command.input == StandardInput::Streamed;
+    if is_fed {
+        line(&[format!("rm -f {own}/{INPUT}; mkfifo {own}/{INPUT}").as_bytes()]);
+        line(&[format!(
+            "feed() {{ trap '' {SIGNALS}; n=1; while :; do \
+             if [ -e {own}/{PIECE}$n ]; then cat {own}/{PIECE}$n || exit; rm -f {own}/{PIECE}$n; n=$((n+1)); \
+             elif [ -e {own}/{CLOSED} ]; then exit; else sleep 0.05; fi; done; }}"
+        )
+        .as_bytes()]);
+        line(&[format!("feed >{own}/{INPUT} 2>/dev/null & f=$!").as_bytes()]);
+    }
     // A program of that name, and no word of the shell.
     line(&[b"(exec ", &words.join(&b" "[..]), b")", streams.as_bytes()]);
-    line(&[format!("finish \"{EXITED} $?\"").as_bytes()]);
+    line(&[b"code=$?"]);
+    if is_fed {
+        line(&[b"kill -9 $f 2>/dev/null"]);
+    }
+    line(&[format!("finish \"{EXITED} $code\"").as_bytes()]);
     text
 }
 
@@ -154,6 +172,28 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(own.path().join(name)).unwrap();
         assert_eq!(read(OUTPUT), "input\nit's B\n/usr\n");
         assert_eq!((read(ERRORS).as_str(), read(RESULT).as_str()), ("error\n", "exited 7\n"));
+    }
+
+    #[test]
+    fn streamed_input_arrives_in_order_and_ends() {
+        let own = tempfile::tempdir().unwrap();
+        let exec = ExecId::new("one").unwrap();
+        let command = Command {
+            arguments: ["cat"].map(OsString::from).into(),
+            input: StandardInput::Streamed,
+            ..Command::default()
+        };
+        let text = String::from_utf8(script(&exec, &command, Some("/"))).unwrap();
+        let text = text.replace(&directory(&exec), own.path().to_str().unwrap());
+        let mut shell = std::process::Command::new("sh");
+        let mut running = shell.arg("-c").arg(&text).spawn().unwrap();
+        for (name, content) in [("piece.2", "two\n"), ("piece.1", "one\n"), (CLOSED, "")] {
+            std::fs::write(own.path().join(format!("{name}.new")), content).unwrap();
+            std::fs::rename(own.path().join(format!("{name}.new")), own.path().join(name)).unwrap();
+        }
+        assert!(running.wait().unwrap().success());
+        let read = |name: &str| std::fs::read_to_string(own.path().join(name)).unwrap();
+        assert_eq!((read(OUTPUT).as_str(), read(RESULT).as_str()), ("one\ntwo\n", "exited 0\n"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub trait Backend: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether input can be streamed to a command, and a command waits for who does not read its output.
+    /// Whether a command waits for who does not read its output.
     ///
     /// # Errors
     /// The reason with which cases are skipped.
