@@ -78,7 +78,7 @@ fn what_is_stored_comes_back(world: &World) {
     let meta = fs::metadata(&file).unwrap();
     assert_eq!((meta.mode() & 0o777, meta.nlink()), (0o600, 1));
     let left: Vec<_> = fs::read_dir(world.outside()).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(left, [file.clone()]);
+    assert_eq!(left, std::slice::from_ref(&file));
     let bytes = fs::read(&file).unwrap();
     assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()));
     call(world, &["backup", "check", file.to_str().unwrap()]).succeeds();

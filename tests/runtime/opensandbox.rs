@@ -69,7 +69,7 @@ impl Elsewhere {
             let line = line.ok()?;
             line.split_once(LISTENING).map(|(_, domain)| domain.trim().to_owned())
         });
-        let domain = domain.expect("a server that listens");
+        let domain = domain.unwrap_or_else(|| panic!("a server that does not listen"));
         // Nothing it prints later is needed, and it must not stop because nobody reads.
         std::thread::spawn(move || lines.for_each(drop));
         Self { directory, server, domain, key }

@@ -147,7 +147,7 @@ mod tests {
             (KEY, "sec\nret"),
             (PROTOCOL, "ftp"),
             (PROXY, "maybe"),
-            (REQUEST_TIMEOUT, "0"),
+            (REQUEST_TIMEOUT, "-5"),
             (REQUEST_TIMEOUT, "soon"),
         ] {
             let variables = [(name, value), (DOMAIN, "box.example")];

@@ -295,6 +295,11 @@ fn check(command: &Command) -> Result<()> {
     if command.arguments.is_empty() {
         return Err(Error::Invalid("a command needs a program".to_owned()));
     }
+    let is_long = |text: &std::ffi::OsString| text.len() >= WORD_BYTES;
+    if command.arguments.iter().chain(command.environment.values()).any(is_long) {
+        let text = format!("an argument or a variable has more than {WORD_BYTES} bytes");
+        return Err(Error::Invalid(text));
+    }
     let has_nul = |text: &std::ffi::OsString| text.as_encoded_bytes().contains(&0);
     let names = command
         .environment

@@ -264,7 +264,7 @@ impl Execd {
         let lines = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
         let events = lines.filter(|line| line.starts_with('{'));
         events
-            .map(|line| serde_json::from_str(line))
+            .map(serde_json::from_str)
             .collect::<Result<_, _>>()
             .map_err(|error| Failure::Answer(self.0.name(), error.to_string()))
     }

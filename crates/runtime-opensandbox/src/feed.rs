@@ -22,7 +22,17 @@ impl OpenSandbox {
         let (sender, mut receiver) = mpsc::channel(1);
         let (runtime, id, exec) = (self.clone(), id.clone(), exec.clone());
         tokio::spawn(async move {
+            let mut checked = tokio::time::Instant::now();
             loop {
+                // Who writes to a command that has ended is told so.
+                if checked.elapsed() >= INTERVAL {
+                    checked = tokio::time::Instant::now();
+                    let ending = runtime.ending(&id, &exec).await;
+                    let is_gone = matches!(ending, Err(Error::NoSandbox(_) | Error::NoExec { .. }));
+                    if is_gone || matches!(ending, Ok(Some(_))) {
+                        return;
+                    }
+                }
                 let piece = tokio::time::timeout(INTERVAL, receiver.recv()).await;
                 let passed = match piece {
                     // Other handles of the input may follow: it stays open.
@@ -34,11 +44,7 @@ impl OpenSandbox {
                         }
                         return;
                     }
-                    // Who writes to a command that has ended is told so.
-                    Err(_) => match runtime.ending(&id, &exec).await {
-                        Ok(Some(_)) | Err(Error::NoSandbox(_) | Error::NoExec { .. }) => return,
-                        _ => Ok(()),
-                    },
+                    Err(_) => Ok(()),
                 };
                 if let Err(error) = passed {
                     tracing::warn!(%error, "an input cannot be passed on");

@@ -189,7 +189,7 @@ impl OpenSandbox {
             FileKind::Link => Some(self.target(execd, id, path).await?),
             _ => None,
         };
-        let name = path.as_path().file_name().unwrap_or("/".as_ref());
+        let name = path.as_path().file_name().unwrap_or_else(|| "/".as_ref());
         let modified = found.modified_at.as_ref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
         let owner = self.owner(execd, id, path, found).await?;
         Ok(FileInfo {

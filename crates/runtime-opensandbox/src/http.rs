@@ -120,7 +120,7 @@ impl Place {
                 Failure::Refused { retry_after, .. } => retry_after.map(Duration::from_secs),
                 _ => None,
             };
-            let pause = asked.unwrap_or(PAUSE * 2_u32.pow(attempt - 1)).min(LONGEST_PAUSE);
+            let pause = asked.unwrap_or_else(|| PAUSE * 2_u32.pow(attempt - 1)).min(LONGEST_PAUSE);
             tracing::debug!(place = %self.name(), %failure, "a request is sent again");
             tokio::time::sleep(pause).await;
             attempt += 1;

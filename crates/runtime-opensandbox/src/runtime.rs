@@ -537,7 +537,7 @@ impl Runtime for OpenSandbox {
         path: &SandboxPath,
         options: WriteOptions,
     ) -> Result<()> {
-        OpenSandbox::make_directory_inside(self, id, path, options).await
+        self.make_directory_inside(id, path, options).await
     }
 
     async fn set_attributes(

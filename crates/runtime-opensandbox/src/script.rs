@@ -57,7 +57,7 @@ pub(crate) fn script(exec: &ExecId, command: &Command, default_directory: Option
     line(&[format!("trap : {SIGNALS}").as_bytes()]);
     line(&[format!("echo $$ >{own}/{PROCESS}").as_bytes()]);
     let working = command.working_directory.as_ref().map(|path| path.as_path().as_os_str());
-    match working.or(default_directory.map(OsStr::new)) {
+    match working.or_else(|| default_directory.map(OsStr::new)) {
         Some(path) => {
             line(&[b"d=", &quoted(path.as_bytes())]);
             line(&[&missing(NO_DIRECTORY, "[ -e \"$d\" ]", ENOENT)]);
@@ -76,7 +76,11 @@ pub(crate) fn script(exec: &ExecId, command: &Command, default_directory: Option
     line(&[b"found() { set -f; IFS=:; for e in $s; do [ -x \"$e/$p\" ] && [ ! -d \"$e/$p\" ] && return 0; done; return 1; }"]);
     line(&[b"case $p in"]);
     line(&[b"*/*) ", &missing(NO_PROGRAM, "[ -e \"$p\" ]", ENOENT)]);
-    line(&[&missing(NO_PROGRAM, "[ ! -d \"$p\" ] && [ -x \"$p\" ]", EACCES), b" ;;"]);
+    line(&[&missing(NO_PROGRAM, "[ ! -d \"$p\" ] && [ -x \"$p\" ]", EACCES)]);
+    // The interpreter that the program names must exist, too.
+    line(&[b"l=; IFS= read -r l <\"$p\" 2>/dev/null"]);
+    line(&[b"case $l in '#!'*) i=${l#'#!'}; i=${i# }; i=${i%% *}"]);
+    line(&[&missing(NO_PROGRAM, "[ -e \"$i\" ]", ENOENT), b" ;; esac ;;"]);
     line(&[b"*) ", &missing(NO_PROGRAM, "[ -n \"$p\" ] && (found)", ENOENT), b" ;;"]);
     line(&[b"esac"]);
     let mut words: Vec<Vec<u8>> = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) fn mark_ended(mut record: Record, cause: EndCause) -> Record {
         EndCause::Requested => "a client requested it",
         EndCause::HostRestarted | EndCause::ProcessesLost => "its processes were lost",
     };
-    record.ended.get_or_insert((cause, reason.to_owned()));
+    record.ended.get_or_insert_with(|| (cause, reason.to_owned()));
     record
 }
 

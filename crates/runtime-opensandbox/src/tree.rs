@@ -144,7 +144,7 @@ fn host(path: &Path, source: io::Error) -> Error {
 
 /// A file without a name beside a path.
 fn tempfile_in(beside: &Path) -> io::Result<File> {
-    let directory = beside.parent().unwrap_or(Path::new("/"));
+    let directory = beside.parent().unwrap_or_else(|| Path::new("/"));
     let flags =
         rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
