@@ -1,18 +1,21 @@
 //! What of a data directory is in an archive: everything but what belongs to running processes, can be
 //! made again, or is stored in another form.
 
+use std::collections::BTreeSet;
+
 use stockade_bundle::RelativePath;
 
 use crate::RECORDS;
 
 /// Entries of the data directory that are not in an archive.
-const LEFT_OUT: [&str; 10] = [
+const LEFT_OUT: [&str; 11] = [
     // Of processes.
     "server",
     "views",
     "mcp",
-    // Of sandboxes that another server holds.
+    // Of sandboxes that another server or an engine holds.
     "runtime-opensandbox",
+    "runtime-docker",
     // Made again when they are needed.
     "bases",
     "downloads",
@@ -22,21 +25,27 @@ const LEFT_OUT: [&str; 10] = [
     // Where the records are; they are in the archive as a file.
     "database",
 ];
-/// The directories of runtimes. Of these, an archive has the snapshots, which stopped sandboxes are, too.
-const RUNTIMES: [&str; 3] = ["runtime", "runtime-bwrap", "runtime-docker"];
+/// The directories of runtimes. Of these, an archive has the snapshots, and the files of stopped
+/// sandboxes.
+const RUNTIMES: [&str; 2] = ["runtime", "runtime-bwrap"];
 const SNAPSHOTS: &[u8] = b"snapshots";
+const SANDBOXES: &[u8] = b"sandboxes";
 
-/// Whether a path of a data directory is in its archive.
-pub(crate) fn is_included(path: &RelativePath) -> bool {
+/// Whether a path of a data directory with these stopped sandboxes is in its archive.
+pub(crate) fn is_included(path: &RelativePath, stopped: &BTreeSet<String>) -> bool {
     let mut components = path.components();
     let first = components.next().unwrap_or_default();
     let is = |name: &&str| name.as_bytes() == first;
-    if LEFT_OUT.iter().any(|name| is(&name)) || first.starts_with(RECORDS.as_bytes()) {
+    if LEFT_OUT.iter().any(is) || first.starts_with(RECORDS.as_bytes()) {
         return false;
     }
-    if RUNTIMES.iter().any(|name| is(&name)) {
+    if RUNTIMES.iter().any(is) {
         let _version = components.next();
-        return components.next().is_none_or(|part| part == SNAPSHOTS);
+        return match (components.next(), components.next()) {
+            (None, _) | (Some(SNAPSHOTS), _) | (Some(SANDBOXES), None) => true,
+            (Some(SANDBOXES), Some(id)) => stopped.iter().any(|stopped| stopped.as_bytes() == id),
+            _ => false,
+        };
     }
     true
 }
@@ -60,11 +69,16 @@ mod tests {
             ("runtime", true),
             ("runtime/7", true),
             ("runtime/7/snapshots/s/upper/server", true),
-            ("runtime/7/sandboxes", false),
+            ("runtime/7/sandboxes", true),
+            ("runtime/7/sandboxes/box/upper/server", true),
+            ("runtime/7/sandboxes/other/upper", false),
+            ("runtime-docker/runtime", false),
             ("runtime/7/socket", false),
             ("runtime-bwrap/7/trash/x", false),
         ] {
-            assert_eq!(is_included(&RelativePath::new(path).unwrap()), expected, "{path}");
+            let stopped = BTreeSet::from(["box".to_owned()]);
+            let found = is_included(&RelativePath::new(path).unwrap(), &stopped);
+            assert_eq!(found, expected, "{path}");
         }
     }
 }

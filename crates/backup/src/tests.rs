@@ -28,7 +28,8 @@ fn archive(data: &Path) -> Result<(Vec<u8>, Manifest), Error> {
     records.write_all(b"the records").unwrap();
     io::Seek::rewind(&mut records).unwrap();
     let table = TableRows { table: "t".to_owned(), rows: 3, sha256: "00".to_owned() };
-    write(Vec::new(), header(), records, vec![table], &Dir::open(data).unwrap())
+    let stopped = std::collections::BTreeSet::new();
+    write(Vec::new(), header(), records, vec![table], &Dir::open(data).unwrap(), stopped)
 }
 
 /// A data directory with every kind of file.
@@ -156,7 +157,7 @@ fn each_changed_byte_is_found() {
     }
     assert!(harmless < bytes.len());
     let place = bytes.windows(11).position(|part| part == b"the content").unwrap();
-    let mut changed = bytes.clone();
+    let mut changed = bytes;
     changed[place] = b'T';
     let error = read(changed.as_slice()).unwrap_err().to_string();
     assert!(error.contains("bundles/file"), "{error}");

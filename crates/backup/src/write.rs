@@ -1,6 +1,6 @@
 //! Writes an archive of a data directory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ const MAX_DEPTH: usize = 256;
 const PATH_BYTES: usize = 4000;
 
 /// Writes an archive of a data directory, with these records: `records` is a complete SQLite file.
-/// Returns its last entry.
+/// Of the files of sandboxes, it has those of `stopped`. Returns its last entry.
 ///
 /// # Errors
 /// A file cannot be read, or was changed meanwhile; the archive cannot be written.
@@ -32,6 +32,7 @@ pub fn write<W: Write>(
     records: File,
     tables: Vec<TableRows>,
     data: &Dir,
+    stopped: BTreeSet<String>,
 ) -> Result<(W, Manifest), Error> {
     let mut writer = Writer {
         archive: tar::Builder::new(to),
@@ -40,6 +41,7 @@ pub fn write<W: Write>(
         bytes: 0,
         left_out: 0,
         names: HashMap::new(),
+        stopped,
     };
     writer.document(HEADER, &header)?;
     writer.records(records)?;
@@ -69,6 +71,8 @@ struct Writer<W: Write> {
     left_out: u64,
     /// The first names of files that have several, by device and inode.
     names: HashMap<(u64, u64), RelativePath>,
+    /// The sandboxes whose files are in the archive.
+    stopped: BTreeSet<String>,
 }
 
 impl<W: Write> Writer<W> {
@@ -109,7 +113,7 @@ impl<W: Write> Writer<W> {
             let here = here.map_err(|error| Error::invalid(error.to_string()))?;
             let whole = path.map_or_else(|| Ok(here.clone()), |path| path.join(&name));
             let whole = whole.map_err(|error| Error::invalid(error.to_string()))?;
-            if is_included(&whole) {
+            if is_included(&whole, &self.stopped) {
                 self.entry(directory, &here, whole, depth)?;
             }
         }

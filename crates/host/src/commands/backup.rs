@@ -1,5 +1,6 @@
 //! `stockade backup`: the records and files of the data directory in one file, and back.
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -19,7 +20,7 @@ use stockade_core::{Code, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::Synchronous;
 use stockade_durable::transfer::{self, TableContent};
-use stockade_service::sandboxes_with_unstored_files;
+use stockade_service::{sandboxes_in_use, stopped_sandboxes};
 
 use crate::database;
 use crate::offline::{Offline, database_url};
@@ -97,7 +98,7 @@ async fn write(data: &Path, to: &Path, without_running: bool) -> Result<Manifest
     let store = database::open(&offline.data, url.as_deref(), Synchronous::Full).await?;
     let copied = copy_records(&*store, &records, without_running).await;
     let closed = store.close().await.map_err(|error| Problem::caused(Code::Io, &error));
-    let tables = copied?;
+    let (tables, stopped) = copied?;
     closed?;
     let header = Header {
         form: 1,
@@ -117,7 +118,7 @@ async fn write(data: &Path, to: &Path, without_running: bool) -> Result<Manifest
     let real = offline.data.real_path().map_err(io)?;
     let directory = Dir::open(&real).map_err(|error| Problem::caused(Code::Io, &error))?;
     let records = File::open(records).map_err(io)?;
-    let written = stockade_backup::write(file, header, records, tables, &directory);
+    let written = stockade_backup::write(file, header, records, tables, &directory, stopped);
     let finished = written.map_err(Problem::from).and_then(|(mut file, manifest)| {
         file.flush().map_err(io)?;
         file.get_ref().sync_all().map_err(io)?;
@@ -134,13 +135,13 @@ async fn write(data: &Path, to: &Path, without_running: bool) -> Result<Manifest
     finished
 }
 
-/// Copies the records to a new file.
+/// Copies the records to a new file. Returns its tables, and the stopped sandboxes.
 async fn copy_records(
     store: &dyn Store,
     to: &Path,
     without_running: bool,
-) -> Result<Vec<TableRows>, Problem> {
-    let running = sandboxes_with_unstored_files(store).await?;
+) -> Result<(Vec<TableRows>, BTreeSet<String>), Problem> {
+    let running = sandboxes_in_use(store).await?;
     if !running.is_empty() && !without_running {
         let named = running.iter().take(NAMED).cloned().collect::<Vec<_>>().join(" ");
         let message = format!("{} sandboxes are not stopped: {named}", running.len());
@@ -155,7 +156,8 @@ async fn copy_records(
     let closed = new.close().await;
     let copied = copied.and_then(|copied| closed.map(|()| copied));
     let copied = copied.map_err(|error| Problem::caused(Code::DatabaseInvalid, &error))?;
-    Ok(copied.into_iter().map(table).collect())
+    let stopped = stopped_sandboxes(store).await?.into_iter().collect();
+    Ok((copied.into_iter().map(table).collect(), stopped))
 }
 
 fn table(content: TableContent) -> TableRows {

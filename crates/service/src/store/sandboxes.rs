@@ -171,13 +171,25 @@ pub(crate) async fn live(store: &dyn Store) -> Result<Vec<(SandboxId, String)>, 
     Ok(rows.iter().filter_map(live).collect())
 }
 
-/// The sandboxes whose files are not those of a snapshot: neither stopped, terminated nor new.
+/// The sandboxes whose files can change: neither stopped, terminated nor new.
 ///
 /// # Errors
 /// The records cannot be read.
-pub async fn sandboxes_with_unstored_files(store: &dyn Store) -> Result<Vec<String>, Problem> {
-    let sql = "SELECT id FROM sandbox_instances \
-        WHERE status NOT IN ('terminated', 'stopped', 'new') ORDER BY id";
+pub async fn sandboxes_in_use(store: &dyn Store) -> Result<Vec<String>, Problem> {
+    let condition = "status NOT IN ('terminated', 'stopped', 'new')";
+    ids_where(store, condition).await
+}
+
+/// The stopped sandboxes, whose files are kept.
+///
+/// # Errors
+/// The records cannot be read.
+pub async fn stopped_sandboxes(store: &dyn Store) -> Result<Vec<String>, Problem> {
+    ids_where(store, "status = 'stopped'").await
+}
+
+async fn ids_where(store: &dyn Store, condition: &str) -> Result<Vec<String>, Problem> {
+    let sql = format!("SELECT id FROM sandbox_instances WHERE {condition} ORDER BY id");
     let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
     rows.iter().map(|row| row.text(0).map(str::to_owned).map_err(store_problem)).collect()
 }
