@@ -2,6 +2,8 @@
 //! between, and then every file, record, answer, process and core dump is searched, in each form that a
 //! value can have. The hunt itself is tested with values that were planted.
 
+mod dialects;
+
 use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;

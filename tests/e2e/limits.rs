@@ -160,12 +160,80 @@ fn limits_are_seen_where_runtimes_look(world: &World) {
     }
     let create = [&["create", "--id", "box"][..], &limits].concat();
     world.stockade(&create).finish().succeeds();
-    let in_box = world.stockade(&["exec", "box", "--", "sh", "-c", script]).finish();
-    // On version 2, the group that can be frozen is below that with the limits.
-    if std::path::Path::new("/sys/fs/cgroup/memory").is_dir() {
-        assert_eq!(in_box.stdout, outcome.stdout, "{in_box}");
-    }
+    let in_box = |script: &str| {
+        let words = ["exec", "box", "--", "sh", "-c", script];
+        world.stockade(&words).finish().succeeds().stdout.clone()
+    };
+    assert_eq!(in_box(script), outcome.stdout);
+    assert_eq!(in_box(change), "");
+    let mount = "mkdir /tmp/groups; for kind in cgroup cgroup2; do \
+        mount -t $kind none /tmp/groups 2>/dev/null && echo mounted $kind; done; \
+        mount -o remount,rw /sys/fs/cgroup 2>/dev/null && echo remounted; \
+        umount /sys/fs/cgroup 2>/dev/null && echo unmounted; ls /sys/fs/cgroup/..";
+    assert_eq!(in_box(mount), "cgroup\n");
     world.stockade(&["kill", "box"]).finish().succeeds();
+}
+
+/// Limits of a running sandbox change, for its commands too, and so does what it sees of them.
+fn limits_change_while_commands_run(world: &World) {
+    let create = ["create", "--id", "box", "--memory", "256M", "--cpus", "0.5", "--pids", "300"];
+    let created = world.stockade(&create).finish();
+    if created.code() != 0 {
+        created.is_refused();
+        return;
+    }
+    world.stockade(&["exec", "box", "--detach", "--", "sleep", "100"]).finish().succeeds();
+    let update = |words: &[&str]| world.stockade(&[&["update"][..], words].concat()).finish();
+    let flags = ["box", "--memory", "512M", "--cpus", "2", "--pids", "200", "--json"];
+    let updated = update(&flags).json();
+    assert_eq!(updated["limits"]["memoryBytes"], 536_870_912, "{updated}");
+    let script = "cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes; \
+        cat /sys/fs/cgroup/cpu.max || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us; \
+        cat /sys/fs/cgroup/pids.max || cat /sys/fs/cgroup/pids/pids.max; \
+        grep processes /proc/self/limits | tr -s ' ' | cut -d ' ' -f 3";
+    let seen = || {
+        let seen = world.stockade(&["exec", "box", "--", "sh", "-c", script]).finish();
+        seen.succeeds().stdout.replace(" 100000", "")
+    };
+    assert_eq!(seen(), "536870912\n200000\n200\n200\n");
+    // What is not named stays, and a refused change changes nothing.
+    let told = update(&["box", "--memory", "128M"]);
+    let limits = "128.0 MiB of memory, 2 processors, 200 processes";
+    assert!(told.succeeds().stderr.contains(limits), "{told}");
+    let shown = world.stockade(&["show", "box"]).finish();
+    assert!(shown.stdout.contains(&format!("limits     {limits}\n")), "{shown}");
+    assert_eq!(seen(), "134217728\n200000\n200\n200\n");
+    update(&["box"]).ends_with(2);
+    update(&["box", "--max-connections", "3"]).ends_with(1);
+    assert_eq!(seen(), "134217728\n200000\n200\n200\n");
+    let hog = ["exec", "box", "--", "sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done"];
+    world.stockade(&hog).finish().ends_with(137);
+    // They outlast the processes.
+    world.stockade(&["stop", "box"]).finish().succeeds();
+    update(&["box", "--memory", "300M"]).succeeds();
+    world.stockade(&["start", "box"]).finish().succeeds();
+    assert_eq!(seen(), "314572800\n200000\n200\n200\n");
+    let events = world.stockade(&["events", "box"]).finish();
+    assert_eq!(events.stdout.matches("LIMITS_CHANGED").count(), 3, "{events}");
+    world.stockade(&["kill", "box"]).finish().succeeds();
+}
+
+/// A limit that was not there from the start is added, or refused with the reason and a remedy.
+fn a_limit_is_added_or_refused(world: &World) {
+    world.stockade(&["create", "--id", "free"]).finish().succeeds();
+    let updated = world.stockade(&["update", "free", "--memory", "256M"]).finish();
+    if updated.code() == 0 {
+        let read = ["exec", "free", "--", "cat", "/sys/fs/cgroup/memory.max"];
+        assert_eq!(world.stockade(&read).finish().succeeds().stdout, "268435456\n");
+    } else {
+        assert!(updated.stderr.contains("[LIMIT_UNAVAILABLE]"), "{updated}");
+        assert!(updated.stderr.contains("hint: create another sandbox"), "{updated}");
+    }
+    // This limit needs no control group.
+    world.stockade(&["update", "free", "--pids", "77"]).finish().succeeds();
+    let read = ["exec", "free", "--", "sh", "-c", "grep processes /proc/self/limits"];
+    assert!(world.stockade(&read).finish().succeeds().stdout.contains(" 77 "));
+    world.stockade(&["kill", "free"]).finish().succeeds();
 }
 
 fn no_cgroup_is_left(world: &World) {
@@ -231,5 +299,7 @@ as_root_and_as_user![
     too_little_memory_to_start,
     outer_groups_are_hidden,
     limits_are_seen_where_runtimes_look,
+    limits_change_while_commands_run,
+    a_limit_is_added_or_refused,
     no_cgroup_is_left,
 ];

@@ -2,7 +2,7 @@
 //! PyPI if `cargo xtask ci` has installed it.
 
 mod documented;
-mod over_http;
+pub(crate) mod over_http;
 mod programs;
 mod sandboxes;
 mod session;

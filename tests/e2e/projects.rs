@@ -109,6 +109,8 @@ fn git_works_in_a_linked_worktree(world: &World) {
     assert_eq!((outcome.code(), outcome.stdout.as_str()), (0, "inside\n"), "{outcome}");
     // Nothing of it is in the repository of the host.
     git.assert_same(&Tree::of(&world.project.join(".git")), "the repository");
+    // A newer bundle of another project does not matter.
+    world.review("echo other > other.txt");
     let applied = world.stockade(&["apply", "latest", "--commits", "--branch", "taken"]);
     applied.current_dir(&worktree).finish().succeeds();
     assert_eq!(world.git(&["log", "-1", "--format=%s", "taken"]), "inside\n");

@@ -381,8 +381,8 @@ fn a_policy_is_learned_from_each_protocol() {
         let secret = ["--secret", "API_KEY@web.test"];
         let learn = [&["--net", "learn", "--learn-file", file], &secret[..]].concat();
         let again = [&["--policy", file], &secret[..]].concat();
-        for options in [learn, again] {
-            let outcome = internet.call(&options, script).env("API_KEY", &value).finish();
+        for options in [&learn, &again] {
+            let outcome = internet.call(options, script).env("API_KEY", &value).finish();
             let both = outcome.stdout.matches("status 0, both messages: true").count();
             assert_eq!(both, 2, "{options:?}: {outcome}");
             let told = internet.take();
@@ -391,12 +391,23 @@ fn a_policy_is_learned_from_each_protocol() {
             assert!(!outcome.stdout.contains(&value), "{outcome}");
         }
         let learned = std::fs::read_to_string(file).unwrap();
-        for (host, ports) in
-            [("grpc.test", "443, 50051"), ("other.test", "80, 443"), ("web.test", "443")]
-        {
-            let rule = format!("host = \"{host}\"\nports = [{ports}]\n");
-            assert!(learned.contains(&rule), "{rule}: {learned}");
+        // Where requests were read, the rules name them: without TLS, and of the host with a secret.
+        for rule in [
+            "host = \"grpc.test\"\nports = [443]\n\n",
+            "host = \"grpc.test\"\nports = [50051]\nmethods = [\"POST\"]\npaths = [\"/pkg.Echo/Chat\"]\n",
+            "host = \"other.test\"\nports = [443]\n\n",
+            "host = \"other.test\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/\"]\n",
+            "host = \"web.test\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/\"]\n",
+        ] {
+            assert!(learned.contains(rule), "{rule}: {learned}");
         }
+        // Nothing else is allowed: another path, another method, another host.
+        let script = "curl -s -o /dev/null -w '%{http_code} ' http://other.test/x; \
+             curl -s -o /dev/null -w '%{http_code} ' -X DELETE http://other.test/; \
+             curl -s -o /dev/null -w '%{http_code} ' https://web.test/x; \
+             curl -s -o /dev/null -w '%{http_code} ' --http2 -X POST https://web.test/";
+        let outcome = internet.call(&again, script).env("API_KEY", &value).finish();
+        assert_eq!(outcome.stdout.trim(), "403 403 403 403", "{outcome}");
     });
 }
 

@@ -11,13 +11,13 @@ use crate::call::{Outcome, Running};
 use crate::harness::{World, tests_run_as_root};
 
 /// A directory with keys, an agent that has two of them, and the key of a host.
-struct Keys {
-    directory: PathBuf,
+pub(crate) struct Keys {
+    pub(crate) directory: PathBuf,
     _agent: Running,
 }
 
 impl Keys {
-    fn new(world: &World) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let directory = world.outside();
         for name in ["own", "other", "host", "other-host"] {
             let path = directory.join(name);
@@ -40,12 +40,12 @@ impl Keys {
         keys
     }
 
-    fn public(&self, name: &str) -> String {
+    pub(crate) fn public(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.directory.join(format!("{name}.pub"))).unwrap();
         text.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
 
-    fn fingerprint(&self, name: &str) -> String {
+    pub(crate) fn fingerprint(&self, name: &str) -> String {
         let path = self.directory.join(format!("{name}.pub"));
         let told = Command::new("ssh-keygen").arg("-lf").arg(path).output().unwrap();
         let told = String::from_utf8(told.stdout).unwrap();
@@ -53,7 +53,7 @@ impl Keys {
     }
 
     /// Permissions of the key `own`: to log in at the host as a user, and to sign for git.
-    fn permissions(&self, world: &World, user: &str) -> PathBuf {
+    pub(crate) fn permissions(&self, world: &World, user: &str) -> PathBuf {
         let (own, host) = (self.fingerprint("own"), self.public("host"));
         let text = format!(
             "[[allow]]\nkey = \"{own}\"\nhost-keys = [\"{host}\"]\nusers = [\"{user}\"]\n\
@@ -79,13 +79,13 @@ impl Keys {
 }
 
 /// A server of OpenSSH.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     port: u16,
 }
 
 impl Server {
-    fn start(keys: &Keys, host_key: &str) -> Self {
+    pub(crate) fn start(keys: &Keys, host_key: &str) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (directory, own) = (&keys.directory, keys.public("own"));
         let authorized = directory.join(format!("authorized-{host_key}"));
@@ -114,11 +114,11 @@ impl Server {
         Self { process, port }
     }
 
-    fn allow(&self) -> String {
+    pub(crate) fn allow(&self) -> String {
         format!("host.stockade.internal:{}", self.port)
     }
 
-    fn login(&self, user: &str) -> String {
+    pub(crate) fn login(&self, user: &str) -> String {
         format!(
             "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no \
              -o UserKnownHostsFile=/dev/null -p {} {user}@host.stockade.internal 2>&1",
@@ -142,12 +142,12 @@ fn wait_for(is_there: impl Fn() -> bool) {
     }
 }
 
-fn own_name() -> String {
+pub(crate) fn own_name() -> String {
     let told = Command::new("id").arg("-un").output().unwrap();
     String::from_utf8(told.stdout).unwrap().trim().to_owned()
 }
 
-fn has_programs(name: &str) -> bool {
+pub(crate) fn has_programs(name: &str) -> bool {
     let missing = ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-agent"];
     match missing.iter().find(|path| !Path::new(path).exists()) {
         Some(path) => {
@@ -260,16 +260,39 @@ fn a_key_in_a_file_signs_too(world: &World) {
     let told = outcome.json()["stdout"].as_str().unwrap().to_owned();
     assert!(told.contains("BEGIN SSH SIGNATURE") && !told.contains("PRIVATE"), "{outcome}");
     assert_eq!(with_decision(&outcome.json(), "signed").len(), 1, "{outcome}");
-    // A key that is there and not named, and files that are no such key.
-    for (name, arguments) in [("with-passphrase", ["ed25519", "secret"]), ("of-rsa", ["rsa", ""])] {
+    // Keys of RSA sign with SHA-2.
+    let make = |name: &str, kind: &str, bits: &str, passphrase: &str| {
         let made = keys.directory.join(name);
-        let options = ["-q", "-t", arguments[0], "-N", arguments[1], "-f", made.to_str().unwrap()];
+        let file = made.to_str().unwrap();
+        let options = ["-q", "-t", kind, "-b", bits, "-N", passphrase, "-f", file];
         world.on_host(Path::new("ssh-keygen"), &options).finish().succeeds();
-    }
+    };
+    make("of-rsa", "rsa", "2048", "");
+    let rsa = keys.fingerprint("of-rsa");
+    let file = keys.directory.join("of-rsa");
+    world.plant(
+        &path,
+        &format!(
+            "private-keys = [\"{}\"]\n[[allow]]\nkey = \"{rsa}\"\nnamespaces = [\"git\"]\n",
+            file.display()
+        ),
+    );
+    let script = format!(
+        "echo '{}' > /tmp/key.pub; echo x > /tmp/text; \
+         ssh-keygen -Y sign -n git -f /tmp/key.pub /tmp/text 2>&1; \
+         ssh-keygen -Y check-novalidate -n git -s /tmp/text.sig < /tmp/text",
+        keys.public("of-rsa")
+    );
+    let outcome = run(&script);
+    let told = outcome.json()["stdout"].as_str().unwrap().to_owned();
+    assert!(told.contains("Good \"git\" signature with RSA key"), "{outcome}");
+    // A key that is there and not named, and files that are no such key.
+    make("with-passphrase", "ed25519", "256", "secret");
+    make("small", "rsa", "1024", "");
     for (key, said) in [
         ("other", "there is no key"),
         ("with-passphrase", "it has a passphrase"),
-        ("of-rsa", "its type is neither"),
+        ("small", "2048 to 8192 bits"),
         ("permissions.toml", "not in the format of OpenSSH"),
         ("nothing", "cannot read the private key"),
     ] {
@@ -281,7 +304,7 @@ fn a_key_in_a_file_signs_too(world: &World) {
 }
 
 /// Messages of a program inside: the first byte of the answer to each.
-const ATTACK: &str = r#"
+pub(crate) const ATTACK: &str = r#"
 import os, socket, struct
 def string(b): return struct.pack('>I', len(b)) + b
 def ask(*messages):

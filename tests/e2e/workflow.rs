@@ -433,6 +433,10 @@ fn every_example_does_what_it_says(world: &World) {
         end.succeeds();
         assert_eq!(end.json(), serde_json::from_str::<Value>(expected).unwrap(), "{name}: {end}");
     }
+    // The run that a person has started is the last one that continues it.
+    let last = call(world, &["resume", "continue-as-new"]);
+    last.succeeds();
+    assert_eq!(last.json(), json!({ "page": 3 }), "{last}");
     let graph = call(world, &["graph", "parallel.tsx"]);
     graph.succeeds();
     assert!(graph.stdout.contains("2 in parallel:") && graph.stdout.contains("part-4 (compute)"));

@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     let logs = workspace.target_directory()?.join("ci");
     std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
 
-    let lanes = vec![compile_steps(workspace)?, install_steps(workspace, may_install)];
+    let lanes = vec![compile_steps(workspace)?, install_steps(workspace, may_install, options.all)];
     report.run_side_by_side(&logs, lanes);
     let lanes = vec![
         vec![suite_step(workspace, Suite::All, &skips, options.all)?],
@@ -76,12 +76,12 @@ fn compile_steps(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
 }
 
 /// Packages that the tests use, and can do without.
-fn install_steps(workspace: &Workspace, may_install: bool) -> Vec<Step> {
+fn install_steps(workspace: &Workspace, may_install: bool, all: bool) -> Vec<Step> {
     let (npm, pypi) = (workspace.clone(), workspace.clone());
     vec![
         Step::function("packages", move || packages::install(may_install)),
-        Step::function("npm packages", move || registries::npm(&npm)),
-        Step::function("pypi packages", move || registries::pypi(&pypi)),
+        Step::function("npm packages", move || registries::npm(&npm, all)),
+        Step::function("pypi packages", move || registries::pypi(&pypi, all)),
     ]
 }
 

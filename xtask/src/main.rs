@@ -11,6 +11,7 @@ mod dist;
 mod fuzz;
 mod guest;
 mod programs;
+mod sdk;
 mod suites;
 mod tidy;
 mod web;
@@ -70,6 +71,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Crash::Service(options) => crash::programs::service(workspace, options),
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
+        Command::Sdk => sdk::run(workspace),
         Command::Web(options) => web::run(workspace, options.check),
         Command::Fuzz(options) => fuzz::run(workspace, options),
     };

@@ -5,6 +5,7 @@
 use std::fmt::{self, Debug, Display};
 
 use async_trait::async_trait;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{OwnerId, SandboxId, Time};
 
@@ -92,7 +93,7 @@ impl PortSite {
 }
 
 /// Creates a link that opens a port in a browser. It works once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OpenPort {
     /// The sandbox.
@@ -106,7 +107,7 @@ pub struct OpenPort {
 }
 
 /// A link that opens a port in a browser.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenedPort {
     /// The sandbox.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stockade_core::{Problem, SandboxId, Time};
@@ -9,7 +10,7 @@ use stockade_core::{Problem, SandboxId, Time};
 use stockade_core::Bytes;
 
 /// Lists the bundles that wait for a decision.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListBundles {
     /// The largest size of the changes of a killed run that are turned into a bundle, in bytes; 4
@@ -25,7 +26,7 @@ pub struct ListBundles {
 }
 
 /// Bundles, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleList {
     /// The bundles; unreadable ones come last.
@@ -38,12 +39,13 @@ pub struct BundleList {
 }
 
 /// A bundle, or why it cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ListedBundle {
     /// The bundle.
     Bundle(Bundle),
     /// It cannot be read.
+    #[schemars(title = "UnreadableBundle")]
     Unreadable {
         /// Its id.
         id: String,
@@ -53,7 +55,7 @@ pub enum ListedBundle {
 }
 
 /// The properties of a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Bundle {
     /// Its id: the hash of its content.
@@ -80,7 +82,7 @@ pub struct Bundle {
 }
 
 /// How much of a bundle was applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BundleState {
     /// Nothing.
@@ -92,7 +94,7 @@ pub enum BundleState {
 }
 
 /// The numbers of changes of a bundle.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleChanges {
     /// Those that can be applied: all but the ignored and the refused ones.
@@ -110,7 +112,7 @@ pub struct BundleChanges {
 }
 
 /// A view of a killed run that could not be turned into a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredView {
     /// The id with which it can be rejected.
@@ -122,7 +124,7 @@ pub struct StoredView {
 }
 
 /// Stores the changes of a sandbox in its workspace as a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CollectChanges {
     /// The sandbox: running, paused or stopped.
@@ -141,7 +143,7 @@ pub struct CollectChanges {
 }
 
 /// The changes of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CollectedChanges {
     /// The bundle; none if nothing has changed.
@@ -151,7 +153,7 @@ pub struct CollectedChanges {
 }
 
 /// Shows one bundle, or some paths of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShowBundle {
     /// The bundle: an id, a unique prefix of one, or `latest`.
@@ -163,7 +165,7 @@ pub struct ShowBundle {
 }
 
 /// A bundle with its changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleDetail {
     /// The properties of the bundle.
@@ -174,7 +176,7 @@ pub struct BundleDetail {
 }
 
 /// One changed path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BundleEntry {
     /// Whether it was applied.
     pub applied: bool,
@@ -184,7 +186,7 @@ pub struct BundleEntry {
 }
 
 /// Shows the changed lines of a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiffBundle {
     /// The bundle: an id, a unique prefix of one, or `latest`.
@@ -195,7 +197,7 @@ pub struct DiffBundle {
 }
 
 /// The changed lines of one path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PathDiff {
     /// The path, below the project's root.
@@ -221,7 +223,7 @@ pub struct PathDiff {
 }
 
 /// What happens where both the bundle and the host have changed a path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Conflicts {
     /// Nothing is applied.
@@ -236,7 +238,7 @@ pub enum Conflicts {
 }
 
 /// The chosen part of the changes of one path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChosenHunks {
     /// The path, below the project's root.
@@ -246,7 +248,7 @@ pub struct ChosenHunks {
 }
 
 /// Applies the selected changes of a bundle to its project, all or none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyBundle {
     /// The bundle: an id, a unique prefix of one, or `latest`.
@@ -282,7 +284,7 @@ pub struct ApplyBundle {
 }
 
 /// The result of applying a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedBundle {
     /// The bundle's id.
@@ -310,7 +312,7 @@ pub struct AppliedBundle {
 }
 
 /// A skipped path, or several of one directory that were skipped for the same reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPath {
     /// The path, or the directory of the paths; the project's root is `.`.
@@ -327,7 +329,7 @@ const fn one() -> usize {
 }
 
 /// Stores the changes of a result bundle as a bundle (Smithers, "Result bundles").
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProposeChanges {
     /// The path of the project on the host.
@@ -342,7 +344,7 @@ pub struct ProposeChanges {
 }
 
 /// Rejects and deletes a bundle, which may be unreadable, or a view of a killed run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RejectBundle {
     /// The bundle or view: an id, a unique prefix of one, or `latest`.
@@ -350,7 +352,7 @@ pub struct RejectBundle {
 }
 
 /// The rejected bundle or view.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedBundle {
     /// The id of the bundle or the view.

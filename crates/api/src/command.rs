@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 pub use stockade_core::ending::Kind as Ending;
@@ -11,7 +12,7 @@ use crate::vault::SecretMapping;
 use stockade_core::Bytes;
 
 /// A command line: in JSON a string for a shell, or a list of the program and its arguments.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CommandLine {
     /// A line for `/bin/sh -c`.
@@ -23,7 +24,7 @@ pub enum CommandLine {
 }
 
 /// A command.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Execute {
     /// The sandbox.
@@ -100,7 +101,7 @@ impl Execute {
 }
 
 /// The result of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecuteResult {
     /// The id of the recorded operation.
@@ -121,7 +122,7 @@ pub struct ExecuteResult {
 }
 
 /// How a command ended, the last item of its output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputEnd {
     /// How it ended.
@@ -146,7 +147,7 @@ pub struct OutputEnd {
 }
 
 /// Reads the output of an operation, beginning at an offset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadOutput {
     /// The operation.
@@ -164,7 +165,7 @@ pub struct ReadOutput {
 }
 
 /// One item of a command's output, with its number.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputItem {
     /// Its number, without gaps.
@@ -175,7 +176,7 @@ pub struct OutputItem {
 }
 
 /// A part of a command's output. The last one is always its end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum OutputChunk {
     /// Bytes of its standard output.
@@ -198,7 +199,7 @@ pub enum OutputChunk {
 }
 
 /// The size of a terminal, in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Terminal {
     /// Rows.

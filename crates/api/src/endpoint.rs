@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 
@@ -11,7 +12,7 @@ use crate::stream::Duplex;
 use stockade_core::Bytes;
 
 /// Resolves the endpoint of a port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResolveEndpoint {
     /// The sandbox.
@@ -21,7 +22,7 @@ pub struct ResolveEndpoint {
 }
 
 /// The endpoint of a port, which is reachable only through these operations.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
     /// The sandbox.
@@ -33,7 +34,7 @@ pub struct Endpoint {
 }
 
 /// An HTTP method.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
     /// GET.
@@ -54,7 +55,7 @@ pub enum Method {
 }
 
 /// A request to a port inside.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpRequest {
     /// The sandbox.
@@ -84,7 +85,7 @@ pub struct HttpRequest {
 }
 
 /// A response from a port inside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpResponse {
     /// The status.
@@ -100,7 +101,7 @@ pub struct HttpResponse {
 }
 
 /// The head of a response from a port inside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpHead {
     /// The status.
@@ -119,7 +120,7 @@ pub struct HttpStream {
 }
 
 /// A WebSocket to a port inside (RFC 6455).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebSocket {
     /// The sandbox.
@@ -149,7 +150,7 @@ pub struct OpenWebSocket {
 }
 
 /// Connects to a port inside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Connect {
     /// The sandbox.

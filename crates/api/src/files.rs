@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{SandboxId, Time};
 use tokio::io::AsyncRead;
@@ -10,7 +11,7 @@ use tokio::io::AsyncRead;
 use stockade_core::Bytes;
 
 /// The type of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FileKind {
     /// A regular file.
@@ -24,7 +25,7 @@ pub enum FileKind {
 }
 
 /// The properties of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
     /// Its path.
@@ -47,7 +48,7 @@ pub struct FileEntry {
 }
 
 /// Gets the properties of one file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StatFile {
     /// The sandbox.
@@ -61,7 +62,7 @@ pub struct StatFile {
 }
 
 /// Lists a directory, sorted by name. Entries that may not be read are omitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListDirectory {
     /// The sandbox.
@@ -74,7 +75,7 @@ pub struct ListDirectory {
 }
 
 /// The content of a directory.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Listing {
     /// The entries; with more than one level, a directory before its content.
@@ -84,7 +85,7 @@ pub struct Listing {
 }
 
 /// Reads the content of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadFile {
     /// The sandbox.
@@ -109,7 +110,7 @@ impl fmt::Debug for FileContent {
 }
 
 /// Writes a file, completely or not at all. Its content is passed separately.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteFile {
     /// The sandbox.
@@ -128,7 +129,7 @@ pub struct WriteFile {
 }
 
 /// The result of a write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteResult {
     /// The file's length in bytes.
@@ -136,7 +137,7 @@ pub struct WriteResult {
 }
 
 /// Creates a directory, and missing parent directories.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MakeDirectory {
     /// The sandbox.
@@ -146,10 +147,16 @@ pub struct MakeDirectory {
     /// Its permission bits; 0755 when absent.
     #[serde(default)]
     pub mode: Option<u32>,
+    /// The user whose rights it takes, and who owns it; the ordinary user when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The group of that user; equal to the user id when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
 }
 
 /// Renames or moves a file or directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MoveFile {
     /// The sandbox.
@@ -162,7 +169,7 @@ pub struct MoveFile {
 
 /// Copies a directory to a new one on the host, owned by the server's user. Links are copied as
 /// they are; pipes, sockets and devices are omitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CollectDirectory {
     /// The sandbox.
@@ -176,7 +183,7 @@ pub struct CollectDirectory {
 }
 
 /// Removes a file, or a directory with its content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoveFile {
     /// The sandbox.
@@ -186,7 +193,7 @@ pub struct RemoveFile {
 }
 
 /// Changes the permissions or the owner of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetPermissions {
     /// The sandbox.
@@ -205,7 +212,7 @@ pub struct SetPermissions {
 }
 
 /// Creates a tree of files in a directory; the content is a stream of the tree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SendFiles {
     /// The sandbox.
@@ -217,7 +224,7 @@ pub struct SendFiles {
 }
 
 /// Reads the tree of files in a directory; the content is a stream of the tree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReceiveFiles {
     /// The sandbox.
@@ -230,7 +237,7 @@ pub struct ReceiveFiles {
 }
 
 /// How much of a tree was created.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SentFiles {
     /// Files.
@@ -244,7 +251,7 @@ pub struct SentFiles {
 }
 
 /// Searches a directory tree for paths that match a pattern.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SearchFiles {
     /// The sandbox.
@@ -256,7 +263,7 @@ pub struct SearchFiles {
 }
 
 /// Replaces texts in files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReplaceText {
     /// The sandbox.
@@ -266,7 +273,7 @@ pub struct ReplaceText {
 }
 
 /// Replaces every occurrence of a text in one file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EditFile {
     /// The path.
@@ -278,7 +285,7 @@ pub struct EditFile {
 }
 
 /// The number of replacements in each file, in the order of the edits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplaceResult {
     /// The counts.
@@ -287,7 +294,7 @@ pub struct ReplaceResult {
 
 /// Applies a unified diff to files below a directory, all or none: if one part of it does not fit,
 /// nothing is changed. Lines may have moved, as for `git apply`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyPatch {
     /// The sandbox.
@@ -299,7 +306,7 @@ pub struct ApplyPatch {
 }
 
 /// The files that a diff has changed, in its order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedPatch {
     /// The files.
@@ -307,7 +314,7 @@ pub struct AppliedPatch {
 }
 
 /// A file that a diff has changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PatchedFile {
     /// Its path below the directory; the new one if it was moved.
@@ -317,7 +324,7 @@ pub struct PatchedFile {
 }
 
 /// What a diff does to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FileChange {
     /// It was created.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::network::binding::{Binding, CredentialSlot};
 use stockade_core::network::{Requests, Target};
@@ -13,7 +14,7 @@ use crate::Result;
 use crate::secret_value::{SecretValue, values};
 
 /// Where a credential is put into a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
 #[serde(deny_unknown_fields)]
 pub enum InjectionPlace {
@@ -49,7 +50,7 @@ pub enum InjectionPlace {
 }
 
 /// A header with a credential.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InjectedHeader {
     /// The header.
@@ -59,17 +60,19 @@ pub struct InjectedHeader {
 }
 
 /// One binding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Injection {
     /// Its name.
     pub name: String,
     /// The hosts: names, or everything below a name.
+    #[schemars(with = "Vec<String>")]
     pub hosts: Vec<Target>,
     /// The ports.
     pub ports: Vec<u16>,
     /// The requests.
     #[serde(default, skip_serializing_if = "Requests::is_all")]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub requests: Requests,
     /// Where the credential is put.
     pub place: InjectionPlace,
@@ -103,7 +106,7 @@ impl Injection {
 
 /// The bindings of a sandbox, and the names of its credentials, each with the revision in which it was
 /// added or replaced last.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Injections {
     /// Counts the changes, from 1.
@@ -232,7 +235,7 @@ fn check_name(what: &str, name: &str) -> Result<()> {
 
 /// Changes the credentials and bindings of a sandbox, all or nothing. Not recorded as an operation:
 /// values are in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeInjections {
     /// The sandbox.

@@ -3,13 +3,14 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{OwnerId, Time};
 
 use crate::Result;
 
 /// Creates an API key. Only a caller with the admin scope may do that.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CreateKey {
     /// What the key is for, in words.
@@ -23,7 +24,7 @@ pub struct CreateKey {
 }
 
 /// The properties of an API key. The key itself is not stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
     /// Its id, which is no secret.
@@ -43,7 +44,7 @@ pub struct ApiKey {
 }
 
 /// A new API key.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreatedKey {
     /// The key. No later response contains it.
@@ -60,7 +61,7 @@ impl Debug for CreatedKey {
 }
 
 /// Lists API keys, the newest first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListKeys {
     /// Also those that have expired or were revoked.
@@ -68,7 +69,7 @@ pub struct ListKeys {
 }
 
 /// API keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyList {
     /// The keys, the newest first.
@@ -76,7 +77,7 @@ pub struct KeyList {
 }
 
 /// Revokes an API key: it is refused from then on. Has no effect on one that was revoked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RevokeKey {
     /// The id of the key.

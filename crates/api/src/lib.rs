@@ -5,7 +5,7 @@
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
 //! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`, `keys`,
-//! `vault`, `browser`; `wire` defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
+//! `vault`, `browser`; `wire` defines the protocol, and `schema` describes both. `workflows` is the list of operations on workflow runs, `wait` what these
 //! wait for, `measurement` the metrics for monitoring.
 
 pub mod body;
@@ -13,6 +13,7 @@ mod browser;
 mod bundle;
 mod caller;
 mod command;
+mod download;
 mod endpoint;
 mod event;
 mod files;
@@ -27,10 +28,12 @@ mod operation;
 mod published;
 mod sandbox;
 mod sandboxes;
+pub mod schema;
 mod secret_value;
 mod secrets;
 mod session;
 mod snapshot;
+mod ssh_agent;
 mod stream;
 mod sync;
 mod tool;
@@ -56,6 +59,7 @@ pub use command::{
     CommandLine, Ending, Execute, ExecuteResult, OutputChunk, OutputEnd, OutputItem, ReadOutput,
     Terminal,
 };
+pub use download::{DownloadProgress, DownloadStatus, WaitDownload};
 pub use endpoint::{
     Connect, Endpoint, HttpHead, HttpRequest, HttpResponse, HttpStream, Method, OpenWebSocket,
     ResolveEndpoint, WebSocket,
@@ -79,9 +83,9 @@ pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{
-    CacheMount, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction,
-    KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox, SandboxList,
-    SandboxUser, SelectedRuntime, VolumeMount,
+    CacheMount, ChangeLimits, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox,
+    IdleAction, KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox,
+    SandboxList, SandboxUser, SelectedRuntime, VolumeMount,
 };
 pub use sandboxes::{
     Ack, Empty, ImageList, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch,
@@ -90,6 +94,7 @@ pub use secret_value::SecretValue;
 pub use secrets::{SecretStatus, SetSecrets};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
+pub use ssh_agent::{SshAgent, SshAgentStatus, SshPermission};
 pub use stockade_core::Bytes;
 pub use stream::{Duplex, Items};
 pub use sync::{ConflictPolicy, LargeFiles, SkippedFile, SyncConflict, SyncFiles, SyncReport, Vfs};

@@ -1,5 +1,6 @@
 //! The commands of sandboxes as things that can be listed, ended and joined.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 use stockade_core::Time;
@@ -8,7 +9,7 @@ use crate::command::{CommandLine, Ending};
 use crate::operation::{OperationId, OperationStatus};
 
 /// Lists commands, the newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListCommands {
     /// Only those of this sandbox; those of all sandboxes of the caller when absent.
@@ -18,7 +19,7 @@ pub struct ListCommands {
 }
 
 /// Commands of sandboxes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandList {
     /// The commands, the newest first.
@@ -28,7 +29,7 @@ pub struct CommandList {
 }
 
 /// One command of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandInfo {
     /// Its short id, which follows from the operation's id.
@@ -61,7 +62,7 @@ pub struct CommandInfo {
 }
 
 /// Ends a command with all processes that it has started, or sends a signal to its process group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KillCommand {
     /// The operation that runs it.
@@ -72,7 +73,7 @@ pub struct KillCommand {
 }
 
 /// Joins a command: its output from these offsets on, and its input.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AttachCommand {
     /// The operation that runs it.

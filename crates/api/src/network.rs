@@ -1,5 +1,6 @@
 //! The network of a sandbox: the requested policy, and its status.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, InvalidBinding, check_bindings};
@@ -16,23 +17,27 @@ use crate::vault::{SecretMapping, SecretScope};
 
 /// The requested network of a sandbox. The default allows no host, but denied connections are
 /// recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Network {
     /// The allowed hosts, as `HOST` or `HOST:PORT`: a name, `*.NAME` for everything below a name,
     /// an address, or a block of addresses.
+    #[schemars(with = "Vec<String>")]
     pub allow: Vec<AllowedHost>,
     /// The names that are allowed also if they lead to a private network, as `NAME` or `NAME:PORT`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub allow_internal: Vec<AllowedHost>,
     /// The denied hosts, in the same form: a denied host is denied whatever else is allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub deny: Vec<AllowedHost>,
     /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
     /// Further rules, which may also be about methods and paths of requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub rules: Vec<Rule>,
     /// How much traffic there may be.
     #[serde(skip_serializing_if = "TrafficLimits::is_none")]
@@ -44,6 +49,7 @@ pub struct Network {
     /// `NAME`, and requests to the host contain the value, which [`SetSecrets`](crate::SetSecrets)
     /// gives. Values are not here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub secrets: Vec<BoundSecret>,
     /// Secrets whose values are those of stored secrets of the owner: `env` is the name of one of
     /// `secrets`. The values are fetched each time that the egress process is started.
@@ -55,6 +61,7 @@ pub struct Network {
     /// The proxy of the host's network through which hosts are reached. It is stored, so it has no
     /// password. It resolves the names, so their addresses are not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub upstream_proxy: Option<Upstream>,
 }
 
@@ -174,30 +181,36 @@ impl Network {
 }
 
 /// Changes the network of a sandbox that has one: adds and removes allowed hosts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeNetwork {
     /// The sandbox.
     pub id: SandboxId,
     /// The hosts to add, as in [`Network::allow`].
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub allow: Vec<AllowedHost>,
     /// The internal hosts to add, as in [`Network::allow_internal`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub allow_internal: Vec<AllowedHost>,
     /// The allowed hosts to remove, written as they were added. Secrets are no longer bound to them.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub refuse: Vec<AllowedHost>,
     /// The hosts to deny, as in [`Network::deny`]. They are no longer among the allowed ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub deny: Vec<AllowedHost>,
     /// The denied hosts to remove, written as they were added. One that is added to the allowed ones
     /// is removed in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub remove_denied: Vec<AllowedHost>,
     /// Secrets to add, as in [`Network::secrets`]. The hosts of a secret that the sandbox has are
     /// replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub secrets: Vec<BoundSecret>,
     /// The names of secrets to remove.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -324,21 +337,25 @@ fn sample_placeholder(name: &str) -> String {
 }
 
 /// The network status of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
     /// The hosts that it may connect to.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub policy: Policy,
     /// The proxy through which hosts are reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub upstream_proxy: Option<Upstream>,
     /// Its denied connections, each kind once; only in a response about one sandbox. `times` counts
     /// since the start of the server.
     #[serde(default)]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub refused: Vec<DeniedConnection>,
     /// The secrets whose placeholder was sent to a host that they are not bound to, since the start
     /// of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub misdirected: Vec<Misdirection>,
     /// Its secrets; only in a response about one sandbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,10 +1,11 @@
 //! FireFlow's nodes: operations with named ports, which can be chained.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A request that runs a node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunNode {
     /// The name, such as `SandboxExecuteNode`.
@@ -15,7 +16,7 @@ pub struct RunNode {
 }
 
 /// The values of a node's output ports, including those that it passes through.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOutputs {
     /// The values, by port.
@@ -23,7 +24,7 @@ pub struct NodeOutputs {
 }
 
 /// A node that can be run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeType {
     /// Its name.

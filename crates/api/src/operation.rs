@@ -1,10 +1,13 @@
 //! Recorded operations: their ids and records.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{Problem, SandboxId};
 
 /// The id of a recorded operation. FireFlow and DBOS call it a workflow id.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct OperationId(pub String);
 
@@ -32,7 +35,7 @@ impl std::fmt::Display for OperationId {
 }
 
 /// One sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ById {
     /// The id.
@@ -40,7 +43,7 @@ pub struct ById {
 }
 
 /// The status of a recorded operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OperationStatus {
     /// It waits for its turn.
@@ -56,7 +59,7 @@ pub enum OperationStatus {
 }
 
 /// The record of an operation (FireFlow's `ISandboxWorkflowHandle`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationInfo {
     /// Its id.

@@ -2,11 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A port of the host that leads to a port inside. On the loopback, processes of other users are
 /// refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublishedPort {
     /// The address of the host; `127.0.0.1` also stands for `::1`.
@@ -23,7 +26,7 @@ const fn loopback() -> IpAddr {
 }
 
 /// A published port, and whether it is served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Publication {
     /// The port.

@@ -3,18 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use stockade_core::bytes::{Bytes, optional_path, path};
-use stockade_core::sandbox::{self, BestEffort, HostMount, Limits, Workspace};
-use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State, Time, VolumeName};
+use stockade_core::network::{Policy, TrafficLimits};
+use stockade_core::sandbox::{self, BestEffort, HostMount, LimitChange, Limits, Workspace};
+use stockade_core::{
+    Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, State, Time, VolumeName,
+};
 
 use crate::ById;
 use crate::network::{Network, NetworkStatus};
 use crate::published::{Publication, PublishedPort};
+use crate::ssh_agent::{SshAgent, SshAgentStatus};
 
 /// Creates a sandbox. The default has the host's own programs and no network.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CreateSandbox {
     /// Its id; generated when absent.
@@ -52,8 +57,13 @@ pub struct CreateSandbox {
     pub users: Vec<SandboxUser>,
     /// The default user id of commands.
     pub default_uid: Option<u32>,
+    /// Whether every command may start others as any user inside, as with `sudo`. Where all commands have one user,
+    /// such a request is refused inside.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sudo: bool,
     /// The default working directory of commands.
     #[serde(with = "optional_path")]
+    #[schemars(with = "Option<Bytes>")]
     pub working_directory: Option<PathBuf>,
     /// The resources that its processes may use together.
     pub limits: Limits,
@@ -72,6 +82,9 @@ pub struct CreateSandbox {
     /// The hosts that it may connect to; when absent, it has no network access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// The ssh agent that its programs reach; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh_agent: Option<SshAgent>,
     /// The ports of the host that lead into it as long as it lives.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishedPort>,
@@ -79,6 +92,7 @@ pub struct CreateSandbox {
     pub metadata: BTreeMap<String, String>,
     /// When it expires.
     #[serde(rename = "ttlSeconds", skip_serializing_if = "Expiry::is_default")]
+    #[schemars(with = "Option<f64>", extend("x-null" = "differs from an absent member"))]
     pub expiry: Expiry,
     /// The action when it expires, and when its processes are lost or the host is restarted;
     /// it is stopped when absent.
@@ -110,7 +124,7 @@ pub struct CreateSandbox {
 }
 
 /// When an image is downloaded from its registry.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PullPolicy {
     /// If the store does not have it.
@@ -129,7 +143,7 @@ impl PullPolicy {
 }
 
 /// The runtime that a sandbox would get.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SelectedRuntime {
     /// The requested runtime, if there was one.
@@ -142,13 +156,14 @@ pub struct SelectedRuntime {
 }
 
 /// A volume of the owner that is mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeMount {
     /// Its name.
     pub name: VolumeName,
     /// The mount point inside.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub inside: PathBuf,
     /// Whether the sandbox cannot change it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -156,6 +171,7 @@ pub struct VolumeMount {
     /// The directory or file in it that is mounted instead of the whole. It must exist, and no link
     /// may lead to it.
     #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Bytes>")]
     pub sub_path: Option<PathBuf>,
 }
 
@@ -168,16 +184,18 @@ impl VolumeMount {
 }
 
 /// A cache of the owner that is mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CacheMount {
     /// The tool whose cache it is, such as `npm`, or any name with a path inside.
     pub name: VolumeName,
     /// The project whose cache it is. Without one, all sandboxes of the owner that name none share it.
     #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Bytes>")]
     pub project: Option<PathBuf>,
     /// The mount point, for a name that is no tool.
     #[serde(default, with = "optional_path", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Bytes>")]
     pub inside: Option<PathBuf>,
 }
 
@@ -224,7 +242,7 @@ impl<'de> Deserialize<'de> for Expiry {
 }
 
 /// The action when a sandbox is idle.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum IdleAction {
     /// It is paused, and resumed by the next operation that needs it running.
@@ -238,7 +256,7 @@ pub enum IdleAction {
 
 /// The action when a sandbox expires, when its processes are lost, and when the host is restarted. In
 /// each case its changes in the workspace become a bundle.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExpiryAction {
     /// It is stopped. Its files remain for a day, or until it is killed if it was created with
@@ -253,7 +271,7 @@ pub enum ExpiryAction {
 }
 
 /// A user inside, with a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxUser {
     /// The name.
@@ -265,7 +283,7 @@ pub struct SandboxUser {
 }
 
 /// The ports that a browser may reach through the endpoint proxy (FireFlow's `SandboxProxyConfig`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Proxy {
     /// The port for requests that name none.
@@ -275,7 +293,7 @@ pub struct Proxy {
 }
 
 /// The properties of a sandbox.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
     /// Its id.
@@ -330,6 +348,9 @@ pub struct Sandbox {
     /// Its network status; absent if it has no network access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
+    /// Its ssh agent, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_agent: Option<SshAgentStatus>,
     /// The ports of the host that lead into it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Publication>,
@@ -359,7 +380,7 @@ pub struct Sandbox {
 }
 
 /// The resource usage of a sandbox. Unknown values are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
     /// The number of running commands.
@@ -379,7 +400,7 @@ pub struct Metrics {
 }
 
 /// Gets one sandbox, with or without its resource usage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetSandbox {
     /// The sandbox.
@@ -390,7 +411,7 @@ pub struct GetSandbox {
 }
 
 /// Lists the caller's sandboxes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListSandboxes {
     /// Only those in one of these states; all except terminated ones when empty.
@@ -404,7 +425,7 @@ pub struct ListSandboxes {
 }
 
 /// Sandboxes, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxList {
     /// The sandboxes.
@@ -414,7 +435,7 @@ pub struct SandboxList {
 }
 
 /// Terminates a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KillSandbox {
     /// The sandbox.
@@ -444,7 +465,7 @@ impl From<ById> for KillSandbox {
 }
 
 /// Changes the labels of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeMetadata {
     /// The sandbox.
@@ -453,8 +474,42 @@ pub struct ChangeMetadata {
     pub metadata: BTreeMap<String, Option<String>>,
 }
 
+/// Changes limits of a sandbox. What is absent stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeLimits {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// The resources that its processes may use together.
+    #[serde(default, skip_serializing_if = "LimitChange::is_empty")]
+    pub limits: LimitChange,
+    /// How much traffic there may be, for a sandbox with a network policy.
+    #[serde(default, skip_serializing_if = "TrafficLimits::is_none")]
+    pub network_limits: TrafficLimits,
+}
+
+impl ChangeLimits {
+    /// Checks the request by itself.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if nothing changes or a limit is 0; [`Code::RuleInvalid`] for an invalid
+    /// limit on traffic.
+    pub fn check(&self) -> crate::Result<()> {
+        if self.limits.is_empty() && self.network_limits.is_none() {
+            let message = "the request names no limit that changes";
+            return Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by(format!("stockade update {} --memory 2G", self.id)));
+        }
+        if let Some((name, _)) = self.limits.each().find(|(_, value)| *value == 0) {
+            let message = format!("the limit `{name}` must not be 0");
+            return Err(Problem::new(Code::InvalidInput, message));
+        }
+        Ok(Policy::default().with_limits(self.network_limits).map(drop)?)
+    }
+}
+
 /// Extends the life of a sandbox.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Renew {
     /// The sandbox.
@@ -463,6 +518,7 @@ pub struct Renew {
     /// never expires earlier than before.
     // An absent member is an error, not a sandbox that never expires.
     #[serde(deserialize_with = "Option::deserialize")]
+    #[schemars(extend("x-null" = "differs from an absent member"))]
     pub ttl_seconds: Option<f64>,
     /// Whether it may expire earlier than before.
     #[serde(default)]

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +18,7 @@ use crate::bundle::{
 };
 use crate::caller::Caller;
 use crate::command::{Execute, ExecuteResult, OutputItem, ReadOutput};
+use crate::download::{DownloadStatus, WaitDownload};
 use crate::endpoint::{
     Connect, Endpoint, HttpRequest, HttpResponse, HttpStream, OpenWebSocket, ResolveEndpoint,
     WebSocket,
@@ -35,8 +37,8 @@ use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
-    ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox,
-    SandboxList, SelectedRuntime,
+    ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
+    Sandbox, SandboxList, SelectedRuntime,
 };
 use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
@@ -54,27 +56,35 @@ use crate::workspace::{
 };
 
 /// The response of an operation without a result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ack {}
 
 /// Images in a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageList {
     /// The images, each by a name and a platform.
     pub images: Vec<StoredImage>,
 }
 
 /// A request without fields.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
+
+/// A plain operation with the schemas of its request and response.
+pub(crate) struct PlainSchema {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) request: Schema,
+    pub(crate) response: Schema,
+}
 
 /// Defines the trait, and from the same list its transport over a connection.
 macro_rules! operations {
     (
-        plain { $( $(#[$note:meta])* $name:ident($request:ty) -> $answer:ty; )* }
+        plain { $( $(#[doc = $note:literal])* $name:ident($request:ty) -> $answer:ty; )* }
         long { $(
-            $(#[$long_note:meta])*
+            $(#[doc = $long_note:literal])*
             $long:ident(caller, $first:ident: $first_kind:ty $(, $argument:ident: $kind:ty)*)
             -> Result<$long_answer:ty>;
         )* }
@@ -85,11 +95,11 @@ macro_rules! operations {
         #[async_trait]
         pub trait Sandboxes: Debug + Send + Sync {
             $(
-                $(#[$note])*
+                $(#[doc = $note])*
                 async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer>;
             )*
             $(
-                $(#[$long_note])*
+                $(#[doc = $long_note])*
                 async fn $long(
                     &self,
                     caller: &Caller,
@@ -106,7 +116,7 @@ macro_rules! operations {
             async fn call(&self, caller: &Caller, operation: &str, request: Value)
             -> Result<Value>;
             $(
-                $(#[$long_note])*
+                $(#[doc = $long_note])*
                 async fn $long(
                     &self,
                     caller: &Caller,
@@ -193,6 +203,22 @@ macro_rules! operations {
         /// The names of the operations with streamed responses.
         pub const LONG: &[&str] = &[$( stringify!($long) ),*];
 
+        /// The plain operations with the schemas of their requests and responses.
+        pub(crate) fn plain_schemas(generator: &mut SchemaGenerator) -> Vec<PlainSchema> {
+            vec![$(
+                PlainSchema {
+                    name: stringify!($name),
+                    description: concat!($($note),*).trim(),
+                    request: generator.subschema_for::<$request>(),
+                    response: generator.subschema_for::<$answer>(),
+                },
+            )*]
+        }
+
+        /// What the list says about the operations with streamed responses, by their names.
+        pub(crate) const LONG_DESCRIPTIONS: &[(&str, &str)] =
+            &[$( (stringify!($long), concat!($($long_note),*)) ),*];
+
         /// Calls a plain operation by its name, from JSON to JSON.
         ///
         /// # Errors
@@ -245,6 +271,8 @@ operations! {
         renew(Renew) -> Sandbox;
         /// Adds, replaces or removes labels of a sandbox.
         change_metadata(ChangeMetadata) -> Sandbox;
+        /// Changes limits of a sandbox, also while its commands run.
+        change_limits(ChangeLimits) -> Sandbox;
         /// Adds or removes hosts that a sandbox may connect to.
         change_network(ChangeNetwork) -> Sandbox;
         /// Gives the egress process values of a sandbox's secrets. They are recorded nowhere.
@@ -310,6 +338,8 @@ operations! {
         remove_snapshot(SnapshotId) -> Ack;
         /// Lists the images in the store of the server's own runtime, which all owners can use.
         images(Empty) -> ImageList;
+        /// Waits some seconds for news of the download that an operation of the caller needs.
+        wait_download(WaitDownload) -> DownloadStatus;
         /// Creates a bundle of a sandbox's changes in its workspace, for review.
         collect_changes(CollectChanges) -> CollectedChanges;
         /// Copies a directory of a sandbox to a new one on the host; for the owner of the server.

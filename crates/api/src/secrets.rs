@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use crate::secret_value::{SecretValue, values};
 use crate::vault::SecretMapping;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 
 /// Gives the egress process the values of secrets that a sandbox has. Not recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetSecrets {
     /// The sandbox.
@@ -23,7 +24,7 @@ pub struct SetSecrets {
 }
 
 /// A secret of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretStatus {
     /// Its name, which is that of the variable with the placeholder.

@@ -1,5 +1,6 @@
 //! Interactive commands: their streams are passed on immediately, and not recorded.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -9,7 +10,7 @@ use crate::stream::Items;
 use stockade_core::Bytes;
 
 /// Runs a command whose streams the caller controls.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OpenSession {
     /// The command. Its input comes from the session.
@@ -20,6 +21,9 @@ pub struct OpenSession {
     /// Whether the session will write to its standard input.
     #[serde(default)]
     pub input: bool,
+    /// Whether the command continues when the server exits, for clients that join it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub survives: bool,
 }
 
 /// The streams of a command.
@@ -34,7 +38,7 @@ pub struct Session {
 }
 
 /// An event of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum SessionEvent {
     /// Bytes of its standard output.
@@ -58,7 +62,7 @@ pub enum SessionEvent {
 }
 
 /// An input for a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum SessionInput {
     /// Bytes for its standard input.

@@ -1,12 +1,13 @@
 //! Snapshots of a sandbox's files.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{SandboxId, SnapshotId, Time};
 
 use crate::sandbox::CreateSandbox;
 
 /// Takes a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakeSnapshot {
     /// The sandbox.
@@ -20,7 +21,7 @@ pub struct TakeSnapshot {
 }
 
 /// The properties of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// Its id.
@@ -37,7 +38,7 @@ pub struct Snapshot {
 }
 
 /// Creates a sandbox from the files of a snapshot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Restore {
     /// The snapshot.

@@ -1,11 +1,12 @@
 //! Synchronization of a directory of a sandbox with one outside (FireFlow's VFS): a directory of the
 //! server's machine or a workspace.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{Bytes, SandboxId, VolumeName};
 
 /// The directory outside of the sandbox: either `directory`, or `workspace` with an optional `path`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Vfs {
     /// An absolute path of the server's machine.
@@ -24,7 +25,7 @@ pub struct Vfs {
 }
 
 /// What is done with a file that both sides have changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictPolicy {
     /// Nothing at all is copied or deleted.
@@ -39,7 +40,7 @@ pub enum ConflictPolicy {
 }
 
 /// What is done with a file that is larger than allowed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LargeFiles {
     /// It is not copied, and the report names it.
@@ -50,7 +51,7 @@ pub enum LargeFiles {
 }
 
 /// A request for a synchronization. `sync_from_vfs` copies into the sandbox, `sync_to_vfs` out of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SyncFiles {
     /// The sandbox.
@@ -143,7 +144,7 @@ impl SyncFiles {
 }
 
 /// A path that was not copied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedFile {
     /// The path, from the top of the directory.
@@ -156,7 +157,7 @@ pub struct SkippedFile {
 
 /// A path that both sides have changed. The hashes are BLAKE3 of a file's content, absent where
 /// there is none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncConflict {
     /// The path, from the top of the directory.
@@ -173,7 +174,7 @@ pub struct SyncConflict {
 
 /// The result of a synchronization. The first four numbers count files and links; their sum is the
 /// number of those that were examined.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncReport {
     /// Whether it was done. It was not if there are conflicts and the policy is `fail`.

@@ -1,11 +1,12 @@
 //! Tools that run in a sandbox (Orbiter's `run_tool`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stockade_core::SandboxId;
 
 /// Calls a tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunTool {
     /// The sandbox.
@@ -21,7 +22,7 @@ pub struct RunTool {
 }
 
 /// The result of a tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolResult {
     /// The tool.
     pub tool: String,
@@ -34,7 +35,7 @@ pub struct ToolResult {
 }
 
 /// An available tool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     /// Its name.
     pub name: String,

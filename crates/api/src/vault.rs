@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{Bytes, OwnerId, SandboxId, Time};
 
 use crate::secret_value::{SecretValue, values};
 
 /// Stores a secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateSecret {
     /// Its name, which no other secret of the owner has.
@@ -27,7 +28,7 @@ fn string_type() -> String {
 }
 
 /// Stores a secret that was sealed by FireFlow's predecessor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImportSecret {
     /// Its name, which no other secret of the owner has.
@@ -42,7 +43,7 @@ pub struct ImportSecret {
 }
 
 /// Replaces the values of a secret. Commands that have the old ones keep them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RotateSecret {
     /// Its id or name.
@@ -53,7 +54,7 @@ pub struct RotateSecret {
 }
 
 /// Removes a secret. Commands that have it keep it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoveSecret {
     /// Its id or name.
@@ -61,7 +62,7 @@ pub struct RemoveSecret {
 }
 
 /// The properties of a secret; never a value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredSecret {
     /// Its id.
@@ -84,7 +85,7 @@ pub struct StoredSecret {
 }
 
 /// The secrets of an owner.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredSecrets {
     /// The secrets, by name.
@@ -92,7 +93,7 @@ pub struct StoredSecrets {
 }
 
 /// On whose behalf a secret is used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SecretScope {
     /// That of the caller of the operation.
@@ -103,7 +104,7 @@ pub enum SecretScope {
 }
 
 /// A field of a stored secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretReference {
     /// The secret: its id or name, or the path of a `.ffsecret` file.
@@ -128,7 +129,7 @@ impl SecretReference {
 }
 
 /// A variable of one command that has a field of a stored secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretMapping {
     /// The variable.
@@ -140,7 +141,7 @@ pub struct SecretMapping {
 
 /// Writes a field of a stored secret to a file in a sandbox. The file must be on a file system in
 /// memory, which no snapshot contains.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteSecretFile {
     /// The sandbox.

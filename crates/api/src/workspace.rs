@@ -1,12 +1,13 @@
 //! Workspaces: named trees of files of an owner, with staged writes, commits and a history.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stockade_core::{Bytes, Time, VolumeName};
 
 use crate::files::FileKind;
 
 /// One workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkspaceByName {
     /// Its name.
@@ -14,7 +15,7 @@ pub struct WorkspaceByName {
 }
 
 /// A workspace and its branches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceInfo {
     /// Its name.
@@ -24,7 +25,7 @@ pub struct WorkspaceInfo {
 }
 
 /// A branch of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceBranch {
     /// Its name.
@@ -36,14 +37,14 @@ pub struct WorkspaceBranch {
 }
 
 /// The workspaces of the caller.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceList {
     /// By their names.
     pub workspaces: Vec<WorkspaceInfo>,
 }
 
 /// A request for the files of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadWorkspace {
     /// The workspace.
@@ -57,7 +58,7 @@ pub struct ReadWorkspace {
 }
 
 /// A file of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceFile {
     /// Its path.
@@ -77,7 +78,7 @@ pub struct WorkspaceFile {
 }
 
 /// Files of a workspace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceTree {
     /// The files, by their paths.
@@ -88,7 +89,7 @@ pub struct WorkspaceTree {
 }
 
 /// A change of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     rename_all = "camelCase",
     rename_all_fields = "camelCase",
@@ -119,7 +120,7 @@ pub enum WorkspaceChange {
 }
 
 /// A request that stages changes, all or none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeWorkspace {
     /// The workspace.
@@ -136,7 +137,7 @@ pub struct ChangeWorkspace {
 }
 
 /// A request that commits what is staged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommitWorkspace {
     /// The workspace.
@@ -149,7 +150,7 @@ pub struct CommitWorkspace {
 }
 
 /// The result of a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommittedWorkspace {
     /// The commit; absent if nothing had changed.
@@ -157,7 +158,7 @@ pub struct CommittedWorkspace {
 }
 
 /// A commit of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceCommit {
     /// Its id.
@@ -173,7 +174,7 @@ pub struct WorkspaceCommit {
 }
 
 /// The history of a workspace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceHistory {
     /// The commits, the newest first.
     pub commits: Vec<WorkspaceCommit>,

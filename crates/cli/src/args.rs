@@ -41,7 +41,7 @@ use self::debug::Debug;
 use self::live::{Attach, Forward, Open, Ps, Wait};
 use self::sandbox::{
     AllowHosts, Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox,
-    Prune, Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool,
+    Prune, Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool, Update,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 use crate::programs::FRONT;
@@ -190,6 +190,9 @@ pub enum Command {
     /// Extend the time to live of a sandbox
     #[command(after_help = examples::RENEW)]
     Renew(Renew),
+    /// Change limits of sandboxes, also while their commands run
+    #[command(after_help = examples::UPDATE)]
+    Update(Update),
     /// Allow a sandbox with network access to connect to more hosts
     #[command(after_help = examples::ALLOW)]
     Allow(AllowHosts),

@@ -2,7 +2,7 @@
 //! policy, secrets and listeners, and ends with the run. This module does not decide which
 //! connections are allowed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,6 +36,7 @@ struct RunSource {
     id: SandboxId,
     policy: Policy,
     upstream: Option<Upstream>,
+    reports_requests: bool,
     credentials: OnceLock<Vec<Credential>>,
 }
 
@@ -50,6 +51,10 @@ impl Source for RunSource {
 
     fn upstream(&self, _: &SandboxId) -> Option<Upstream> {
         self.upstream.clone()
+    }
+
+    fn reports_requests(&self, _: &SandboxId) -> bool {
+        self.reports_requests
     }
 
     fn credentials(&self, _: &SandboxId) -> Result<Vec<Credential>, Problem> {
@@ -70,8 +75,17 @@ pub(crate) struct Egress {
 pub(crate) struct Traffic {
     /// The denied connections.
     pub(crate) refusals: DeniedConnections,
-    /// The hosts and ports that were connected to.
-    pub(crate) opened: BTreeSet<(Host, u16)>,
+    /// The hosts and ports that were connected to, with the requests if all of them were reported.
+    pub(crate) opened: BTreeMap<(Host, u16), Requested>,
+}
+
+/// The requests to a port of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Requested {
+    /// The methods and paths, as far as they were reported.
+    pub(crate) requests: BTreeSet<(String, String)>,
+    /// Whether there was something that no rule about requests could allow.
+    pub(crate) has_unread: bool,
 }
 
 /// The egress process while it serves the sandbox. Dropping this ends the process.
@@ -82,17 +96,27 @@ pub(crate) struct RunningEgress {
 }
 
 impl Egress {
-    /// Starts the process without waiting for it.
+    /// Starts the process without waiting for it. It reports requests if a policy is learned.
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(crate) fn start(policy: Policy, upstream: Option<Upstream>) -> Result<Self, Problem> {
+    pub(crate) fn start(
+        policy: Policy,
+        upstream: Option<Upstream>,
+        reports_requests: bool,
+    ) -> Result<Self, Problem> {
         let failed = |cause: String| {
             Problem::new(Code::Io, "cannot start the egress process").because(cause)
         };
         stockade_jail::inherit_nothing().map_err(|error| failed(error.to_string()))?;
         let id = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
-        let sandbox = Arc::new(RunSource { id, policy, upstream, credentials: OnceLock::new() });
+        let sandbox = Arc::new(RunSource {
+            id,
+            policy,
+            upstream,
+            reports_requests,
+            credentials: OnceLock::new(),
+        });
         let source = Arc::<RunSource>::clone(&sandbox);
         let mut owner = Owner::new(program()?, source);
         owner.add(sandbox.id.clone(), ());
@@ -192,11 +216,25 @@ fn reason(error: &Error) -> String {
 /// Counts denied connections, and secrets whose placeholder was sent elsewhere.
 fn count(traffic: &mut Traffic, event: &Event) {
     let Traffic { refusals, opened } = traffic;
-    if let (Outcome::Opened { .. }, Some(host), Some(port)) =
-        (&event.outcome, &event.host, event.port)
-        && opened.len() < MAX_OPENED
-    {
-        opened.insert((host.clone(), port));
+    if let (Some(host), Some(port)) = (&event.host, event.port) {
+        let place = (host.clone(), port);
+        let has_room = opened.len() < MAX_OPENED;
+        match &event.outcome {
+            Outcome::Opened { .. } if has_room => {
+                opened.entry(place).or_default();
+            }
+            Outcome::Requested { method, path } => {
+                if let Some(of_host) = opened.get_mut(&place) {
+                    of_host.requests.insert((method.clone(), path.clone()));
+                }
+            }
+            Outcome::Unread => {
+                if let Some(of_host) = opened.get_mut(&place) {
+                    of_host.has_unread = true;
+                }
+            }
+            _ => {}
+        }
     }
     refusals.add_lost(event.lost);
     if let Some(refused) = event.denied_connection() {

@@ -7,7 +7,7 @@ use stockade_bundle::data::DataDir;
 use stockade_core::sandbox::Root;
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_image::{Image, Reference, Start};
-use stockade_jail::subordinate::Missing;
+use stockade_jail::subordinate::{Missing, Subordinate};
 use stockade_plan::image_root;
 
 use crate::problem::caused;
@@ -46,22 +46,40 @@ pub(crate) fn complete(
         return Err(more_ids(missing, &format!("--user {}", user.user)));
     }
     if let Some(missing) = one_id
-        && let Some(named) = &start.user
         && spec.user.is_none()
-        && named.user != own
     {
-        let named = named.name.clone().unwrap_or_else(|| named.user.to_string());
-        let mut note = format!(
-            "the image names the user {named}, but a sandbox of yours has your own id alone: all \
-             files of the image belong to it; root can give a sandbox more"
-        );
-        if let Some(missing) = missing {
-            note.push_str(&format!(", and so can you with subordinate ids: {missing}"));
-            note.extend(missing.remedy().map(|remedy| format!("; fix: {remedy}")));
-        }
-        notes.push(note);
+        notes.extend(one_id_note(&start, missing.as_ref()));
     }
     Ok((spec, Some(RunImage { image, start, notes })))
+}
+
+/// A note where an image names another user than the caller, whose id is the only one.
+fn one_id_note(start: &Start, missing: Option<&Missing>) -> Option<String> {
+    let named = start.user.as_ref()?;
+    if named.user == rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let named = named.name.clone().unwrap_or_else(|| named.user.to_string());
+    let mut note = format!(
+        "the image names the user {named}, but a sandbox of yours has your own id alone: all files of \
+         the image belong to it; root can give a sandbox more"
+    );
+    if let Some(missing) = missing {
+        note.push_str(&format!(", and so can you with subordinate ids: {missing}"));
+        note.extend(missing.remedy().map(|remedy| format!("; fix: {remedy}")));
+    }
+    Some(note)
+}
+
+/// The same note for a persistent sandbox of an image of the store.
+pub(crate) fn note_before_creation(name: &str, data: &DataDir) -> Option<String> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let missing = Subordinate::find().err()?;
+    // What is wrong with the image is an error of the creation.
+    let image = image_root::find(name, data).ok()?;
+    one_id_note(&start(&image).ok()?, Some(&missing))
 }
 
 /// The problem of a request that needs more than the caller's own id.

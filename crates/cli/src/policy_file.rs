@@ -1,12 +1,10 @@
 //! Files with network policies, in TOML or JSON, and the presets that stand for one.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::path::Path;
 
 use stockade_core::access::Effect;
 use stockade_core::network::document::{InvalidDocument, PolicyDocument, Preset};
-use stockade_core::network::{Host, Policy, Rule, TrafficLimits};
+use stockade_core::network::{Policy, Rule, TrafficLimits};
 use stockade_core::{Code, Problem};
 
 use crate::document_file;
@@ -97,53 +95,9 @@ pub(crate) fn refuse_existing(path: &Path) -> Result<(), Problem> {
         .remedied_by("--learn-file OTHER.toml"))
 }
 
-/// Writes the policy that allows exactly what was connected to.
-///
-/// # Errors
-/// [`Code::Io`] if the file cannot be written, [`Code::Conflict`] if it exists.
-pub(crate) fn write_learned(path: &Path, used: &BTreeSet<(Host, u16)>) -> Result<(), Problem> {
-    let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (host, port) in used {
-        hosts.entry(host.to_string()).or_default().push(port.to_string());
-    }
-    // A host has no character that would need an escape.
-    let rule = |(host, ports): (String, Vec<String>)| {
-        format!("\n[[allow]]\nhost = \"{host}\"\nports = [{}]\n", ports.join(", "))
-    };
-    let rules: String = hosts.into_iter().map(rule).collect();
-    let text = format!("default = \"deny\"\n{rules}");
-    let failed = |cause: String| {
-        Problem::new(Code::Io, format!("cannot write {}", path.display())).because(cause)
-    };
-    let mut file = std::fs::File::create_new(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Problem::new(Code::Conflict, format!("{} exists", path.display()))
-        }
-        _ => failed(error.to_string()),
-    })?;
-    file.write_all(text.as_bytes()).map_err(|error| failed(error.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_learned_is_a_policy() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("policy.toml");
-        let host = |text: &str| Host::parse(text).unwrap();
-        let used = [(host("a.example"), 443), (host("a.example"), 80), (host("9.9.9.9"), 53)];
-        write_learned(&path, &used.clone().into()).unwrap();
-        let read = policy(&read(path.to_str().unwrap()).unwrap()).unwrap();
-        for (host, port) in used {
-            assert!(read.check(&host, port).is_ok(), "{host} {port}");
-        }
-        assert!(read.check(&host("a.example"), 22).is_err());
-        assert!(read.check(&host("b.example"), 443).is_err());
-        assert_eq!(refuse_existing(&path).unwrap_err().code, Code::Conflict);
-        assert!(write_learned(&path, &BTreeSet::new()).is_err());
-    }
 
     #[test]
     fn a_file_has_two_syntaxes_and_no_unknown_members() {

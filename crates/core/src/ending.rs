@@ -1,6 +1,7 @@
 //! How a command ended, for one-shot runs, commands in sandboxes and workflows, and the exit code
 //! for it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Code;
@@ -51,8 +52,9 @@ pub enum Step {
 }
 
 /// How a command ended, without details: the values of `ending` in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Ending")]
 pub enum Kind {
     /// See [`Ending::Exited`].
     Exited,

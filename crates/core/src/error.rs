@@ -3,6 +3,7 @@
 //! Libraries return their own `Error` enums; the outermost layer maps each to a [`Problem`] through
 //! this list. Each code has a page under `docs/errors/`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::names;
@@ -304,7 +305,7 @@ impl Code {
 }
 
 /// An error as Stockade reports it, the same in every interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// The stable code.
     pub code: Code,

@@ -1,12 +1,14 @@
-//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and five of
-//! ours, with their content. An event never contains file content, output, or an environment.
+//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and ours,
+//! with their content. An event never contains file content, output, or an environment.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
 use crate::network::secret::BoundSecret;
 use crate::network::{DeniedConnection, Misdirection, Policy};
+use crate::sandbox::LimitChange;
 use crate::time::Time;
 
 names! {
@@ -32,6 +34,8 @@ names! {
         NetworkRefused = "NETWORK_REFUSED",
         /// The network policy was changed.
         NetworkChanged = "NETWORK_CHANGED",
+        /// Its limits were changed.
+        LimitsChanged = "LIMITS_CHANGED",
         /// Its processes ended, and its files remain.
         SandboxStopped = "SANDBOX_STOPPED",
         /// It was started again with its files.
@@ -41,11 +45,13 @@ names! {
         SecretMisdirected = "SECRET_MISDIRECTED",
         /// Files were copied between the host and a sandbox.
         FilesCopied = "FILES_COPIED",
+        /// The ssh agent of a sandbox signed or refused something, for the first time.
+        SshAgentUsed = "SSH_AGENT_USED",
     }
 }
 
 /// One event, as it is stored and sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     /// Its number among all events of the store: later ones have greater numbers.
@@ -62,12 +68,28 @@ pub struct Event {
     pub at: Time,
     /// What happened: `type` and `data` in JSON.
     #[serde(flatten)]
+    #[schemars(with = "PayloadForm")]
     pub payload: Payload,
 }
 
+/// The form of [`Payload`] in JSON.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct PayloadForm {
+    /// What happened.
+    #[schemars(rename = "type", schema_with = "Kind::json_schema")]
+    kind: Kind,
+    /// The content, by its type.
+    data: serde_json::Map<String, serde_json::Value>,
+}
+
 /// Identifies an event: an operation records at most one of each kind.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct EventId(String);
 
 impl EventId {
@@ -113,6 +135,8 @@ pub enum Payload {
     NetworkRefused(DeniedConnection),
     /// [`Kind::NetworkChanged`].
     NetworkChanged(NetworkChange),
+    /// [`Kind::LimitsChanged`].
+    LimitsChanged(LimitChange),
     /// [`Kind::SandboxStopped`].
     SandboxStopped(EndReason),
     /// [`Kind::SandboxStarted`].
@@ -121,6 +145,8 @@ pub enum Payload {
     SecretMisdirected(Misdirection),
     /// [`Kind::FilesCopied`].
     FilesCopied(FilesCopied),
+    /// [`Kind::SshAgentUsed`].
+    SshAgentUsed(SshAgentUse),
 }
 
 impl Payload {
@@ -137,10 +163,12 @@ impl Payload {
             Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
             Self::NetworkRefused(_) => Kind::NetworkRefused,
             Self::NetworkChanged(_) => Kind::NetworkChanged,
+            Self::LimitsChanged(_) => Kind::LimitsChanged,
             Self::SandboxStopped(_) => Kind::SandboxStopped,
             Self::SandboxStarted(_) => Kind::SandboxStarted,
             Self::SecretMisdirected(_) => Kind::SecretMisdirected,
             Self::FilesCopied(_) => Kind::FilesCopied,
+            Self::SshAgentUsed(_) => Kind::SshAgentUsed,
         }
     }
 }
@@ -274,6 +302,25 @@ pub struct FilesCopied {
     pub bytes: u64,
 }
 
+/// The content of the event of a request to an ssh agent; nothing of what is signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SshAgentUse {
+    /// The request.
+    pub request: String,
+    /// The fingerprint of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `signed`, `refused` or `failed`.
+    pub decision: String,
+    /// Why it was not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How many different requests to the ssh agent of a sandbox are recorded.
+pub const MAX_SSH_AGENT_USES: usize = 256;
+
 /// The direction in which files are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -324,6 +371,7 @@ mod tests {
                 policy: Policy::default(),
                 secrets: Vec::new(),
             }),
+            Payload::LimitsChanged(LimitChange { memory_bytes: Some(1), ..LimitChange::default() }),
             Payload::SandboxStopped(EndReason {
                 reason: Reason::ProcessesLost,
                 bundle: Some("b1".into()),
@@ -341,6 +389,12 @@ mod tests {
                 path: "/tmp".into(),
                 paths: 2,
                 bytes: 3,
+            }),
+            Payload::SshAgentUsed(SshAgentUse {
+                request: "sign".into(),
+                key: None,
+                decision: "refused".into(),
+                reason: Some("no".into()),
             }),
         ]
     }

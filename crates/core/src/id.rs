@@ -3,6 +3,7 @@
 //! create it once. Those of owners and executions come from other systems and are taken as they
 //! are. Generating ids needs a clock or randomness, and is the task of the caller.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The longest id: a DNS label, so that it is valid in container names, host names and labels.
@@ -58,8 +59,11 @@ fn volume(text: String) -> Result<String, InvalidId> {
 macro_rules! id {
     ($(#[$documentation:meta])* $name:ident, $check:ident) => {
         $(#[$documentation])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(
+            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+        )]
         #[serde(try_from = "String", into = "String")]
+        #[schemars(inline)]
         pub struct $name(String);
 
         impl $name {

@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How a limit is enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Enforcement {
     /// By the kernel: it cannot be exceeded.
@@ -18,7 +19,7 @@ pub enum Enforcement {
 }
 
 /// One limit and how it is enforced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitReport {
     /// `memory`, `cpus`, `pids`, `disk`, `timeout` or `output`.
     pub name: Cow<'static, str>,
@@ -29,7 +30,7 @@ pub struct LimitReport {
 }
 
 /// One wall that is enabled, or the reason why it is not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WallReport {
     /// The wall's stable name, such as `network` or `seccomp`.
     pub name: Cow<'static, str>,
@@ -50,8 +51,9 @@ impl WallReport {
 }
 
 /// The isolation of one sandbox as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "IsolationLevel")]
 pub enum Level {
     /// Every wall that Stockade knows is enabled.
     Full,
@@ -60,7 +62,7 @@ pub enum Level {
 }
 
 /// The isolation of one sandbox; part of every response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Isolation {
     /// Whether all walls are enabled.
     pub level: Level,

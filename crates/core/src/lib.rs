@@ -23,6 +23,7 @@ mod parse;
 pub mod printable;
 pub mod runtime;
 pub mod sandbox;
+mod schema;
 pub mod smithers_egress;
 mod stored_image;
 mod time;
@@ -42,6 +43,8 @@ pub use parse::{
     parse_cpus_or_none, parse_duration, parse_duration_or_none,
 };
 pub use sandbox::SandboxSpec;
+#[doc(hidden)]
+pub use schema::{names as schema_of_names, schemars};
 pub use stored_image::StoredImage;
 pub use time::Time;
 pub use ttl::{InvalidTtl, Ttl};

@@ -1,5 +1,5 @@
 //! Enums whose values have a name that is stored, sent and printed: one list defines the values,
-//! their names, and the conversions between the two.
+//! their names, their schema, and the conversions between names and values.
 
 /// A text that is not the name of any value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,18 +18,18 @@ pub struct UnknownName {
 #[macro_export]
 macro_rules! names {
     (
-        $(#[$documentation:meta])*
+        $(#[doc = $documentation:literal])*
         pub enum $name:ident: $kind:literal {
-            $($(#[$value_documentation:meta])* $value:ident = $text:literal,)+
+            $($(#[doc = $value_documentation:literal])* $value:ident = $text:literal,)+
         }
     ) => {
-        $(#[$documentation])*
+        $(#[doc = $documentation])*
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash,
             serde::Serialize, serde::Deserialize,
         )]
         pub enum $name {
-            $($(#[$value_documentation])* #[serde(rename = $text)] $value,)+
+            $($(#[doc = $value_documentation])* #[serde(rename = $text)] $value,)+
         }
 
         impl $name {
@@ -41,6 +41,19 @@ macro_rules! names {
                 match self {
                     $(Self::$value => $text,)+
                 }
+            }
+        }
+
+        impl $crate::schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut $crate::schemars::SchemaGenerator) -> $crate::schemars::Schema {
+                $crate::schema_of_names(
+                    concat!($($documentation),*),
+                    &[$(($text, concat!($($value_documentation),*))),+],
+                )
             }
         }
 

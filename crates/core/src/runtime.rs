@@ -43,6 +43,8 @@ pub enum Capability {
     HostMounts,
     /// Volumes and caches of an owner.
     Volumes,
+    /// An ssh agent outside, which programs inside reach.
+    SshAgent,
     /// Access rules that bind the processes.
     AccessRules,
     /// A network with a policy, through listeners that another process serves.
@@ -177,6 +179,7 @@ const fn docker(capability: Capability) -> Support {
         Capability::Volumes => Support::No(
             "an engine cannot show one volume to sandboxes with different owners of files",
         ),
+        Capability::SshAgent => Support::No("a container has no directory for the socket of one"),
         Capability::Checkpoint => NO_MEMORY_IMAGE,
         _ => Support::Yes,
     }
@@ -200,6 +203,7 @@ const fn opensandbox(capability: Capability) -> Support {
         Capability::Workspace => "a directory of this host cannot be shown on another one",
         Capability::HostMounts => "a directory of this host cannot be mounted on another one",
         Capability::Volumes => "volumes are on this host",
+        Capability::SshAgent => "the socket of an agent of this host cannot be reached on another one",
         Capability::AccessRules => "the server has no rules about paths",
         Capability::Egress => {
             "its network is on another host, where no process of ours can check it"
@@ -236,13 +240,14 @@ pub fn comparison() -> String {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::HostRoot,
         Self::Images,
         Self::PrivateBase,
         Self::Workspace,
         Self::HostMounts,
         Self::Volumes,
+        Self::SshAgent,
         Self::Snapshot,
         Self::Checkpoint,
         Self::Terminal,
@@ -272,6 +277,7 @@ impl Capability {
             Self::Workspace => "workspace",
             Self::HostMounts => "host-mounts",
             Self::Volumes => "volumes",
+            Self::SshAgent => "ssh-agent",
             Self::AccessRules => "access-rules",
             Self::Egress => "egress",
             Self::MemoryLimit => "memory-limit",
@@ -298,6 +304,7 @@ impl Capability {
             Self::Workspace => "a copy-on-write view of a directory (`--workspace`)",
             Self::HostMounts => "bind mounts (`--mount`)",
             Self::Volumes => "named volumes and caches (`--volume`, `--cache`)",
+            Self::SshAgent => "an ssh agent outside (`--ssh-agent`)",
             Self::AccessRules => "access rules that bind processes (`--access`)",
             Self::Egress => "a network with a policy (`--allow`)",
             Self::MemoryLimit => "a memory limit (`--memory`)",

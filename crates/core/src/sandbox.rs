@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Rules;
@@ -18,6 +19,10 @@ use crate::network::Policy;
 pub const SECRETS_DIRECTORY: &str = "/run/secrets";
 /// The socket of the ssh agent inside, if there is one. The variable [`SSH_AGENT_VARIABLE`] names it.
 pub const SSH_AGENT: &str = "/run/stockade/ssh-agent";
+/// The directory with that socket in a persistent sandbox: an agent that starts again makes a new socket.
+pub const SSH_AGENT_DIRECTORY: &str = "/run/stockade/ssh";
+/// The name of the socket in that directory.
+pub const SSH_AGENT_SOCKET: &str = "agent";
 /// The variable by which programs find an ssh agent.
 pub const SSH_AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 
@@ -55,6 +60,10 @@ pub struct SandboxSpec {
     /// The supplementary groups of the default user; those of an image's user are the image's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<u32>,
+    /// Whether every command may start others as any user inside, where there are several: init listens for that
+    /// inside (`sudo`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sudo: bool,
     /// The default working directory of commands; the user's home directory when absent.
     #[serde(with = "optional_path")]
     pub working_directory: Option<PathBuf>,
@@ -69,6 +78,9 @@ pub struct SandboxSpec {
     /// The hosts that it may connect to; without a policy there is no network access at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Policy>,
+    /// Whether it has a directory for the socket of an ssh agent ([`SSH_AGENT_DIRECTORY`]).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ssh_agent: bool,
     /// Labels by which it can be found.
     pub labels: BTreeMap<String, String>,
     /// How long it lives unless the lease is renewed; if absent, until it is destroyed.
@@ -92,26 +104,30 @@ pub enum Root {
 }
 
 /// A host directory that the sandbox sees copy-on-write: changes are stored separately.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workspace {
     /// The directory.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub host: PathBuf,
     /// Its path inside.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub inside: PathBuf,
 }
 
 /// A host directory or file that is bind-mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostMount {
     /// Its path on the host.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub host: PathBuf,
     /// Its path inside.
     #[serde(with = "path")]
+    #[schemars(with = "Bytes")]
     pub inside: PathBuf,
     /// Whether the sandbox may change it, on the host itself.
     pub writable: bool,
@@ -163,7 +179,7 @@ pub struct User {
 }
 
 /// The resources that the processes of a sandbox may use together; `None` is the runtime's default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of memory, swap included.
@@ -181,6 +197,58 @@ pub struct Limits {
     /// The size of `/dev/shm` in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// The limits after a change.
+    #[must_use]
+    pub fn with(self, change: &LimitChange) -> Self {
+        Self {
+            memory_bytes: change.memory_bytes.or(self.memory_bytes),
+            cpu_millis: change.cpu_millis.or(self.cpu_millis),
+            processes: change.processes.or(self.processes),
+            ..self
+        }
+    }
+}
+
+/// New values for the limits that can change while a sandbox exists; an absent one stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LimitChange {
+    /// See [`Limits::memory_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// See [`Limits::cpu_millis`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u64>,
+    /// See [`Limits::processes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+}
+
+impl LimitChange {
+    /// All of these limits.
+    pub const fn of(limits: &Limits) -> Self {
+        let Limits { memory_bytes, cpu_millis, processes, .. } = *limits;
+        Self { memory_bytes, cpu_millis, processes }
+    }
+
+    /// Whether no limit changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limits that change, with their new values.
+    pub fn each(&self) -> impl Iterator<Item = (LimitName, u64)> + use<> {
+        [
+            (LimitName::Memory, self.memory_bytes),
+            (LimitName::Cpus, self.cpu_millis),
+            (LimitName::Processes, self.processes),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+    }
 }
 
 /// One of the limits, by name.
@@ -210,7 +278,9 @@ impl LimitName {
 }
 
 /// The walls and limits that a sandbox may run without. Every other wall is always required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum BestEffort {
     /// The wall `landlock`, on kernels without it.
@@ -256,6 +326,17 @@ mod tests {
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"network":{}}"#).is_err());
         let text = serde_json::to_string(&SandboxSpec::default()).unwrap();
         assert!(!text.contains("network"), "{text}");
+    }
+
+    #[test]
+    fn what_a_change_does_not_name_stays() {
+        let limits = Limits { cpu_millis: Some(500), disk_bytes: Some(9), ..Limits::default() };
+        let change: LimitChange = serde_json::from_str(r#"{"memoryBytes":7}"#).unwrap();
+        assert_eq!(limits.with(&change), Limits { memory_bytes: Some(7), ..limits });
+        assert_eq!(change.each().collect::<Vec<_>>(), [(LimitName::Memory, 7)]);
+        assert!(LimitChange::default().is_empty() && !change.is_empty());
+        // These limits are those of a file system, which cannot change.
+        assert!(serde_json::from_str::<LimitChange>(r#"{"shmBytes":7}"#).is_err());
     }
 
     #[test]

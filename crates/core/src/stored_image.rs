@@ -1,9 +1,10 @@
 //! An image in a store, as lists show it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A name in a store of images, for one platform.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredImage {
     /// The name.

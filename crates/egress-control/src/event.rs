@@ -1,5 +1,5 @@
 //! The events of a sandbox's traffic: the requested host, how it was requested, and the outcome.
-//! Never the content.
+//! Never the content; methods and paths only where they were asked for.
 
 use std::net::IpAddr;
 
@@ -26,6 +26,15 @@ pub enum Outcome {
         /// How many bytes came from outside.
         received_bytes: u64,
     },
+    /// A request of HTTP, in a form that a rule can name. Its path has no values of secrets.
+    Requested {
+        /// The method.
+        method: String,
+        /// The path, without the query.
+        path: String,
+    },
+    /// Bytes that no rule about requests could allow: they are not read, or are no such request.
+    Unread,
     /// The placeholder of a secret was sent, or was to be sent, to a host that the secret is not
     /// bound to.
     Misdirected {

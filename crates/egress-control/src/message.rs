@@ -13,7 +13,7 @@ use crate::event::Event;
 
 /// The version of the messages. Both ends belong to the same build, so they agree; where they do not,
 /// the request is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES: usize = 128 << 10;
@@ -64,6 +64,11 @@ pub enum Request {
         sandbox: SandboxId,
         /// The proxy.
         proxy: Upstream,
+    },
+    /// Report the requests of a sandbox that are read, for a policy that is learned.
+    ReportRequests {
+        /// The sandbox.
+        sandbox: SandboxId,
     },
     /// Replace a sandbox's policy and its credentials, which the process puts into requests to the
     /// hosts that they are bound to. With this message comes the file of certificate authorities

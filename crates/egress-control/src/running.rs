@@ -119,6 +119,10 @@ pub(crate) fn add_steps(
         let request = Request::UseUpstream { sandbox: sandbox.clone(), proxy };
         steps.push(Step::new(request, Vec::new()));
     }
+    if source.reports_requests(sandbox) {
+        let request = Request::ReportRequests { sandbox: sandbox.clone() };
+        steps.push(Step::new(request, Vec::new()));
+    }
     if reads || !credentials.is_empty() {
         steps.push(Step::credentials(sandbox, source, credentials)?);
     }

@@ -26,6 +26,12 @@ pub trait Source: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether the requests of a sandbox that are read are reported, so that a policy can be learned.
+    fn reports_requests(&self, sandbox: &SandboxId) -> bool {
+        let _ = sandbox;
+        false
+    }
+
     /// The credentials of a sandbox, with values if the source has them.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::carried::{self, Carried};
+use crate::first_bytes::body::Body;
 use crate::first_bytes::http::Head;
 use crate::first_bytes::tls;
 use crate::http2::Streams;
@@ -233,7 +234,10 @@ async fn relay_or_intercept(
     }
     // Does nothing if the request is known.
     carried.is_unread();
-    match relay(inside, outside, first, search, limits, traffic).await {
+    let report = |bytes: &[u8], body: &Body| {
+        sandbox.report_first_bytes(transport, (host, port), (bytes, body));
+    };
+    match relay(inside, outside, first, search, limits, traffic, &report).await {
         Err(RelayError::Version2(preface)) => {
             let streams = (inside, outside);
             version2(sandbox, streams, (transport, host, port), preface, traffic).await

@@ -96,14 +96,16 @@ impl Interception<'_> {
             }
             (_, Some(outside)) => {
                 let outside = std::future::ready(outside);
-                self.relay_request(inside, outside, search, limits, (traffic, carried)).await
+                let relaying = (transport, search);
+                self.relay_request(inside, outside, relaying, limits, (traffic, carried)).await
             }
             (_, None) => {
                 let outside = async {
                     let secured = self.secure(outside, limits, &[]).await;
                     secured.map_err(|failure| self.unreachable(failure))
                 };
-                self.relay_request(inside, outside, search, limits, (traffic, carried)).await
+                let relaying = (transport, search);
+                self.relay_request(inside, outside, relaying, limits, (traffic, carried)).await
             }
         }
     }
@@ -114,7 +116,7 @@ impl Interception<'_> {
         &self,
         mut inside: impl AsyncRead + AsyncWrite + Unpin,
         outside: impl Future<Output = Result<O, Refusal>>,
-        search: Search<'_>,
+        (transport, search): (Transport, Search<'_>),
         limits: &Limits,
         (traffic, carried): (&Traffic, &Carried),
     ) -> Result<(), RelayError> {
@@ -127,7 +129,8 @@ impl Interception<'_> {
                 Err(Refusal::InvalidRequest { what: "the request head did not arrive in time" })
             }
         };
-        let outgoing = read.and_then(|(head, rest)| self.outgoing(head, &rest, carried));
+        let outgoing =
+            read.and_then(|(head, rest)| self.outgoing(head, &rest, (transport, carried)));
         let opened = match outgoing {
             Ok(outgoing) => outside.await.map(|outside| (outside, outgoing)),
             Err(refusal) => Err(refusal),
@@ -175,7 +178,7 @@ impl Interception<'_> {
         &self,
         mut head: Head,
         rest: &[u8],
-        carried: &Carried,
+        (transport, carried): (Transport, &Carried),
     ) -> Result<Outgoing, Refusal> {
         let host = self.host();
         if head.method == "CONNECT" {
@@ -191,6 +194,7 @@ impl Interception<'_> {
             check_request(&now.policy, &self.name, self.port, &head)?;
         }
         carried.is_request(&head);
+        self.sandbox.report_request(transport, (&self.name, self.port), &head);
         if !has_host {
             head.set_host(&format!("{}:{}", self.name, self.port));
         }

@@ -12,7 +12,7 @@
 //! Reading order: `sandbox` (policy, resolve, check, connect), `name_table` (the addresses that stand
 //! for names), `accept`, `proxy` and `socks` (the ways to connect), `first_bytes` (the host that the first
 //! bytes name), `relay`, `sending`, `dns`; then `intercept`, `credentials`, `round_trip` and `redaction`, which
-//! are invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
+//! are invisible to programs inside. `learning` reports what a policy can be learned from. `process` serves many sandboxes, on requests of its owner over a
 //! socket; `stockade-egress-control` contains the messages and the owner's side.
 //!
 //! Traffic from inside is hostile: it is bounded, parsed defensively, and cannot reach a host that
@@ -31,6 +31,7 @@ mod http2;
 mod intercept;
 #[cfg(test)]
 mod intercept_tests;
+mod learning;
 mod limits;
 mod listeners;
 mod meter;

@@ -199,6 +199,7 @@ impl ProcessState {
                 refused.map_err(|error| invalid("the policy is invalid", &error))?;
             }
             Request::UseUpstream { sandbox, proxy } => self.find(&sandbox)?.use_upstream(proxy),
+            Request::ReportRequests { sandbox } => self.find(&sandbox)?.report_requests(),
             Request::Credentials { sandbox, policy, credentials } => {
                 self.find(&sandbox)?;
                 let trust = read_trust(descriptors)?;

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-use decoding::{Decoded, Escapes, LONGEST_ESCAPE};
+use decoding::{Decoded, LONGEST_ESCAPE};
 use pattern::Pattern;
 
 /// Replaces each byte of a value in a body.
@@ -37,7 +37,7 @@ pub(crate) fn percent_encoded(value: &[u8]) -> String {
 /// The values that are redacted from one response.
 #[derive(Default)]
 pub(crate) struct Redaction {
-    /// The longest first, because one may contain another one.
+    /// Those with the same number of bytes are next to each other.
     values: Vec<Pattern>,
     /// The longest form that a value of these lengths can have.
     longest_form: usize,
@@ -55,8 +55,8 @@ impl Redaction {
         if self.values.iter().any(|other| other.is_same(&pattern)) {
             return;
         }
-        let length = pattern.length();
-        let at = self.values.partition_point(|other| other.length() >= length);
+        let length = pattern.bytes.len();
+        let at = self.values.partition_point(|other| other.bytes.len() >= length);
         self.values.insert(at, pattern);
     }
 
@@ -79,6 +79,14 @@ impl Redaction {
         for pattern in Pattern::in_base64(value, instead) {
             self.add_pattern(pattern);
         }
+        // Hosts that ignore the case of letters write one case, and some write from right to left.
+        let mut other = Zeroizing::new(value.to_ascii_lowercase());
+        self.add(&other, instead);
+        other.make_ascii_uppercase();
+        self.add(&other, instead);
+        let mut reversed = Zeroizing::new(value.to_vec());
+        reversed.reverse();
+        self.add(&reversed, instead);
         self.reads_escapes = true;
         self.longest_form = self.longest_form.max(value.len().saturating_mul(LONGEST_ESCAPE));
     }
@@ -130,34 +138,61 @@ impl Redaction {
         known: usize,
         mut found: impl FnMut(Range<usize>, &'a Pattern),
     ) {
-        for pattern in &self.values {
-            let from = (known + 1).saturating_sub(pattern.length());
-            pattern.find(bytes.get(from..).unwrap_or_default(), |start, end| {
-                found(from + start..from + end, pattern);
-            });
+        for patterns in self.of_each_length() {
+            let longest = patterns.iter().map(Pattern::length).max().unwrap_or(0);
+            let from = (known + 1).saturating_sub(longest);
+            pattern::find(
+                patterns,
+                bytes.get(from..).unwrap_or_default(),
+                |start, end, pattern| {
+                    found(from + start..from + end, pattern);
+                },
+            );
         }
         if !self.reads_escapes {
             return;
         }
-        for decoded in Escapes::ALL.into_iter().filter_map(|kind| Decoded::of(bytes, kind)) {
-            for pattern in &self.values {
-                let place = |start, end| decoded.place(start, end);
-                pattern.find(&decoded.bytes, |start, end| found(place(start, end), pattern));
-            }
+        Decoded::each(bytes, |decoded| self.find_in(decoded, &mut found));
+    }
+
+    fn find_in<'a>(&'a self, decoded: &Decoded, found: &mut impl FnMut(Range<usize>, &'a Pattern)) {
+        for patterns in self.of_each_length() {
+            pattern::find(patterns, &decoded.bytes, |start, end, pattern| {
+                found(decoded.place(start, end), pattern);
+            });
         }
+    }
+
+    fn of_each_length(&self) -> impl Iterator<Item = &[Pattern]> {
+        self.values.chunk_by(|one, other| one.bytes.len() == other.bytes.len())
     }
 
     /// How many bytes of a value can have arrived without the last one.
     fn longest_part(&self) -> usize {
-        let longest = self.values.first().map_or(0, Pattern::length);
+        let longest = self.values.iter().map(Pattern::length).max().unwrap_or(0);
         longest.max(self.longest_form).saturating_sub(1)
     }
 }
 
-/// Whether any value could contain a byte: values are one line of visible ASCII characters. The
-/// same for all values.
-const fn may_belong(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~')
+/// How many of the last bytes could belong to any value, and no more than `most`: values are one line of
+/// visible ASCII characters, which wider encodings separate by zeros, and some writers break into lines.
+/// The same for all values.
+fn last_run(bytes: &[u8], most: usize) -> usize {
+    let least = bytes.len().saturating_sub(most);
+    let mut start = bytes.len();
+    while start > least {
+        let Some((byte, before)) = bytes.get(..start).and_then(<[u8]>::split_last) else { break };
+        let may_belong = match byte {
+            0 | b' '..=b'~' => true,
+            b'\r' | b'\n' => decoding::is_broken_line(before),
+            _ => false,
+        };
+        if !may_belong {
+            break;
+        }
+        start -= 1;
+    }
+    bytes.len() - start
 }
 
 /// The redaction of one body.
@@ -184,7 +219,7 @@ impl BodyRedaction {
         !self.held.is_empty()
     }
 
-    /// Adds bytes, and forwards all but the end of their last run of visible characters: as much as
+    /// Adds bytes, and forwards all but the end of the last run that could belong to a value: as much as
     /// the longest value has without its last byte.
     pub(crate) fn push(&mut self, bytes: &[u8], output: &mut Vec<u8>) {
         let known = self.raw.len();
@@ -192,7 +227,7 @@ impl BodyRedaction {
         self.held.extend_from_slice(bytes);
         self.redaction.cover(&self.raw, known, &mut self.held);
         let most = self.redaction.longest_part();
-        let run = self.raw.iter().rev().take(most).take_while(|byte| may_belong(**byte)).count();
+        let run = last_run(&self.raw, most);
         let forwarded = self.held.len().saturating_sub(run);
         output.extend(self.held.drain(..forwarded));
         let context = self.raw.len().saturating_sub(most);
@@ -346,6 +381,70 @@ mod tests {
                 body.push(&text.as_bytes()[cut..], &mut output);
                 body.release(&mut output);
                 assert_eq!(String::from_utf8(output).unwrap(), covered, "{cut}");
+            }
+        }
+    }
+
+    /// What a host does that writes for other readers, or writes what was written already.
+    #[test]
+    fn a_value_is_found_in_rarer_forms() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::STANDARD;
+
+        let value = "Tok_9f/Q2+x81D77a=b";
+        let each = |form: &dyn Fn(u8) -> String, between: &str| {
+            value.bytes().map(form).collect::<Vec<_>>().join(between)
+        };
+        let json = |text: &str| serde_json::to_string(text).unwrap();
+        let percent = |text: &str| percent_encoded(text.as_bytes());
+        let page = |text: &str| text.replace('/', "&#x2F;").replace('=', "&equals;");
+        let mut all = vec![
+            value.chars().rev().collect(),
+            value.to_lowercase(),
+            value.to_uppercase(),
+            each(&|byte| format!("{}\0", char::from(byte)), ""),
+            each(&|byte| format!("\0\0\0{}", char::from(byte)), ""),
+            each(&|byte| byte.to_string(), ","),
+            each(&|byte| byte.to_string(), ",\n    "),
+            each(&|byte| format!("{byte:02x}"), " "),
+            each(&|byte| format!("0x{byte:02X}"), ", "),
+            each(&|byte| format!("\\{byte:03o}"), ""),
+            each(&|byte| format!("\\u{{{byte:x}}}"), ""),
+            each(&|byte| format!("={byte:02X}"), ""),
+            value.replace('/', "=\r\n/").replace('=', "=3D").replacen("=3D\r", "=\r", 1),
+            json(&json(&value.replace('/', "\\/"))),
+            percent(&percent(value)),
+            json(&page(value)),
+            page(value).replace('&', "\\u0026"),
+            percent(&page(value)),
+        ];
+        // Lines of base64 end anywhere in the value, as in mail and in texts of JSON.
+        for at in 33..57 {
+            let encoded = STANDARD.encode(format!("{}{value}{}", "u".repeat(24), "v".repeat(24)));
+            let (first, second) = encoded.split_at(at);
+            all.extend(["\n", "\r\n", "\\n", "\\r\\n"].map(|end| format!("{first}{end}{second}")));
+        }
+        for form in all {
+            let text = format!("[{form}]");
+            let forms = || {
+                let mut forms = redaction(&[value]);
+                forms.add_forms(value.as_bytes(), b"[placeholder]");
+                forms
+            };
+            let covered = forms().whole(text.as_bytes());
+            let count = covered.iter().filter(|byte| **byte == COVER).count();
+            assert!(count >= value.len(), "{text} {}", String::from_utf8_lossy(&covered));
+            for cut in 0..text.len() {
+                let mut body = BodyRedaction::new(forms());
+                let mut output = Vec::new();
+                body.push(&text.as_bytes()[..cut], &mut output);
+                body.push(&text.as_bytes()[cut..], &mut output);
+                body.release(&mut output);
+                assert_eq!(
+                    String::from_utf8_lossy(&output),
+                    String::from_utf8_lossy(&covered),
+                    "{cut}"
+                );
             }
         }
     }

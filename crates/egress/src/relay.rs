@@ -97,7 +97,8 @@ pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
     pub(crate) to_outside: ToOutside,
 }
 
-/// Relays bytes until both sides are done. The search is for placeholders in what is sent.
+/// Relays bytes until both sides are done. The search is for placeholders in what is sent. The first
+/// bytes are reported before they are sent.
 pub(crate) async fn relay(
     inside: &mut TcpStream,
     outside: &mut TcpStream,
@@ -105,6 +106,7 @@ pub(crate) async fn relay(
     mut search: Search<'_>,
     limits: &Limits,
     traffic: &Traffic,
+    report: &(dyn Fn(&[u8], &Body) + Sync),
 ) -> Result<(), RelayError> {
     let (mut from_inside, mut to_inside) = inside.split();
     let (from_outside, mut to_outside) = outside.split();
@@ -117,6 +119,7 @@ pub(crate) async fn relay(
     let out = async {
         let (bytes, body) = read_first_bytes(&mut from_inside, first, Some(&seen), limits).await?;
         is_known.send_replace(true);
+        report(&bytes, &body);
         if tls::is_handshake(&bytes) {
             search.end();
         }

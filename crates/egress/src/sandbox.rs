@@ -17,7 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::credentials::{self, Credentials};
+use crate::first_bytes::body::Body;
 use crate::first_bytes::http::Head;
+use crate::learning::{self, Learning};
 use crate::limits::Limits;
 use crate::meter::Meter;
 use crate::name_table::{AddressUse, NameTable};
@@ -74,6 +76,7 @@ pub struct Sandbox {
     lookups: Arc<Semaphore>,
     /// The proxy through which hosts are reached.
     upstream: OnceLock<Upstream>,
+    learning: Learning,
     credentials: RwLock<Option<(Arc<Credentials>, Trust)>>,
 }
 
@@ -92,6 +95,7 @@ impl Sandbox {
             connection_limit: AtomicUsize::new(limits.connections),
             lookups: Arc::new(Semaphore::new(limits.lookups)),
             upstream: OnceLock::new(),
+            learning: Learning::default(),
             credentials: RwLock::new(None),
             limits,
         };
@@ -382,6 +386,45 @@ impl Sandbox {
         }
         let (host, class) = (host.clone(), Class::Loopback);
         Err(Refusal::InternalAddress { host, port: Some(port), address, class })
+    }
+
+    /// Reports the requests that are read from now on.
+    pub(crate) fn report_requests(&self) {
+        self.learning.start();
+    }
+
+    /// Reports a request to a host, before any credential is in it.
+    pub(crate) fn report_request(
+        &self,
+        transport: Transport,
+        (name, port): (&Name, u16),
+        head: &Head,
+    ) {
+        if self.learning.is_on() {
+            self.report(transport, (name, port), learning::of_request(head));
+        }
+    }
+
+    /// Reports the first bytes of a connection that is relayed as it is. Rules about requests are for
+    /// names only.
+    pub(crate) fn report_first_bytes(
+        &self,
+        transport: Transport,
+        (host, port): (&Host, u16),
+        (bytes, body): (&[u8], &Body),
+    ) {
+        if let Host::Name(name) = host
+            && self.learning.is_on()
+            && let Some(outcome) = learning::of_first_bytes(bytes, body)
+        {
+            self.report(transport, (name, port), outcome);
+        }
+    }
+
+    fn report(&self, transport: Transport, (name, port): (&Name, u16), outcome: Outcome) {
+        if let Some(outcome) = self.learning.report(name, port, outcome) {
+            self.record(transport, Some(&Host::Name(name.clone())), Some(port), outcome);
+        }
     }
 
     /// Records an outcome.

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
+use stockade_api::DownloadProgress;
 use stockade_cli::programs::{BUILD, FRONT, sibling_program};
 use stockade_core::sandbox::HostMount;
 use stockade_core::{Code, Problem};
 use stockade_image::Reference;
 use stockade_plan::PROGRAMS;
 use stockade_runtime_docker::{LIBRARIES, Portable};
-use stockade_service::ImageSource;
+use stockade_service::{ImageSource, Report};
 use stockade_workflow::engine::ImagePrograms;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStderr, Command};
@@ -26,8 +27,8 @@ const DOWNLOADS: usize = 4;
 /// How long one download may take. The deadlines for a silent registry are much shorter.
 const DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// How much of what a download writes is logged.
-const MAX_LOG_BYTES: u64 = 1 << 20;
+/// How much a download may say: a short line each second, and some messages.
+const MAX_SAID_BYTES: u64 = 16 << 20;
 
 /// The images of the registries, for the store of a data directory.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl Registries {
 
 #[async_trait]
 impl ImageSource for Registries {
-    async fn pull(&self, name: &str) -> Result<(), Problem> {
+    async fn pull(&self, name: &str, report: Report) -> Result<(), Problem> {
         let reference = reference(name)?;
         let (data, slots) = (self.data.clone(), Arc::clone(&self.slots));
         // Not ended with the request: the next one finds what was downloaded.
@@ -56,7 +57,9 @@ impl ImageSource for Registries {
                 Problem::new(Code::TimedOut, message)
                     .remedied_by(format!("stockade image pull {}", reference.familiar()))
             };
-            tokio::time::timeout(DEADLINE, pull(data, &reference)).await.map_err(|_| late())?
+            tokio::time::timeout(DEADLINE, pull(data, &reference, &report))
+                .await
+                .map_err(|_| late())?
         });
         pulled.await.map_err(|error| failed(&error))?
     }
@@ -102,10 +105,10 @@ fn reference(name: &str) -> Result<Reference, Problem> {
 }
 
 /// Runs the command, and waits until it has ended.
-async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
+async fn pull(data: PathBuf, reference: &Reference, report: &Report) -> Result<(), Problem> {
     let mut command = Command::new(sibling_program(FRONT)?);
     command
-        .args(["image", "pull", "--json", "--", &reference.to_string()])
+        .args(["image", "pull", "--json", "--events", "--", &reference.to_string()])
         .env("STOCKADE_DATA_DIR", data)
         // The server itself has the store.
         .env_remove("STOCKADE_SERVER")
@@ -114,7 +117,7 @@ async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| failed(&error))?;
-    let log = child.stderr.take().map(log_lines);
+    let log = child.stderr.take().map(|lines| follow(lines, report));
     let output = child.wait_with_output();
     let (output, ()) = tokio::join!(output, async {
         if let Some(log) = log {
@@ -133,11 +136,14 @@ async fn pull(data: PathBuf, reference: &Reference) -> Result<(), Problem> {
     Err(answer.map_or_else(|_| failed(&output.status), |answer| answer.error))
 }
 
-/// Puts what a download says about its progress into the server's log.
-async fn log_lines(lines: ChildStderr) {
-    // What one line may take; the command writes short ones.
-    let mut lines = BufReader::new(lines.take(MAX_LOG_BYTES)).lines();
+/// Reports the progress of a download, and puts its messages into the server's log.
+async fn follow(lines: ChildStderr, report: &Report) {
+    let mut lines = BufReader::new(lines.take(MAX_SAID_BYTES)).lines();
     while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(progress) = serde_json::from_str::<DownloadProgress>(&line) {
+            report(progress);
+            continue;
+        }
         let line = line.strip_prefix("stockade: ").unwrap_or(&line);
         tracing::info!(target: "stockade::images", "{line}");
     }

@@ -192,18 +192,35 @@ impl Store {
         Self::with_limits(data, Limits::default())
     }
 
-    /// The same with other limits.
+    /// The same with the layers whose owners are subordinate ids, for a process that does not have
+    /// these ids: it finds only what one with them has unpacked.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_owned(data: &DataDir) -> Result<Self, Error> {
+        Self::with_layers(data, Limits::default(), OWNED_LAYERS)
+    }
+
+    /// The same as [`Store::open`] with other limits.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn with_limits(data: &DataDir, limits: Limits) -> Result<Self, Error> {
-        let root = data.images()?;
-        // The root user of a sandbox must pass through it to the layers; the data directory
-        // denies access to all others.
         let layers_name = match outside_user() {
             Some(_) => OWNED_LAYERS,
             None => LAYERS,
         };
+        Self::with_layers(data, limits, layers_name)
+    }
+
+    fn with_layers(
+        data: &DataDir,
+        limits: Limits,
+        layers_name: &'static str,
+    ) -> Result<Self, Error> {
+        let root = data.images()?;
+        // The root user of a sandbox must pass through it to the layers; the data directory
+        // denies access to all others.
         let (blobs, layers) = (subdirectory(&root, BLOBS)?, subdirectory(&root, layers_name)?);
         let path = data.path().join("images");
         Ok(Self { path, root, blobs, layers, layers_name, limits })
@@ -304,7 +321,9 @@ impl Store {
         let (parsed, configuration) = self.documents(manifest)?;
         let layers = match self.layer_directories(&configuration) {
             // The image was taken into the store without owners.
-            Err(Error::MissingLayer(_)) if self.layers_name == OWNED_LAYERS => {
+            Err(Error::MissingLayer(_))
+                if self.layers_name == OWNED_LAYERS && outside_user().is_some() =>
+            {
                 let _lock = lock::shared(&self.root)?;
                 self.unpack(&parsed, &configuration)?;
                 self.layer_directories(&configuration)?

@@ -28,6 +28,11 @@ pub const KEY_BYTES: usize = 64;
 /// forgotten.
 pub const COMMANDS: usize = 1024;
 
+/// The abstract name of the socket on which init listens inside, where the jail has several users: a process whose
+/// user may become root sends [`Request::Execute`] with its own standard input, output and error, and receives the
+/// reports about that command. The command ends when the connection does.
+pub const INSIDE: &str = "stockade-root";
+
 /// The message whose request is in its last file descriptor.
 const IN_FILE: &[u8] = b"M";
 
@@ -94,8 +99,20 @@ pub enum Request {
     Listeners,
     /// Report every command: one [`Report::Record`] each, then [`Report::Listed`].
     List,
+    /// Start later commands with these limits.
+    Limits(CommandLimits),
     /// Kill everything and exit.
     End,
+}
+
+/// The limits with which init starts commands. Running commands keep those that they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandLimits {
+    /// Processes and threads of each user
+    /// ([`ResourceLimits::processes`](crate::rlimits::ResourceLimits::processes)).
+    pub processes: u64,
+    /// On how many processors a command starts; `None` is all.
+    pub processors: Option<u32>,
 }
 
 /// How many supplementary groups a command may have.
@@ -121,6 +138,9 @@ pub struct Execute {
     pub group: u32,
     /// The ids of its supplementary groups, at most [`GROUPS`].
     pub groups: Vec<u32>,
+    /// Whether processes of its user may ask init from now on to start commands as any other user
+    /// ([`INSIDE`]), where the jail has several.
+    pub may_become_root: bool,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
     /// The maximal running time.

@@ -234,7 +234,7 @@ fn attach(mount: &OwnedFd, path: &CStr) -> rustix::io::Result<()> {
     move_mount(mount, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-fn make_read_only(mount: &OwnedFd) -> rustix::io::Result<()> {
+pub(crate) fn make_read_only(mount: &OwnedFd) -> rustix::io::Result<()> {
     sys::mount_setattr(mount.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
@@ -245,7 +245,11 @@ fn make_dev_read_only() -> rustix::io::Result<()> {
     make_read_only(&rustix::fs::open(c"/dev", flags, Mode::empty())?)
 }
 
-fn new_tmpfs(mode: &CStr, size_bytes: &CStr, inodes: &CStr) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn new_tmpfs(
+    mode: &CStr,
+    size_bytes: &CStr,
+    inodes: &CStr,
+) -> rustix::io::Result<OwnedFd> {
     let options = [(c"mode", mode), (c"size", size_bytes), (c"nr_inodes", inodes)];
     new(c"tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }

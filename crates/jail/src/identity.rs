@@ -1,8 +1,8 @@
 //! Which host ids the ids inside are mapped to. Never host 0.
 //!
 //! For root, a jail gets a range of ids that belongs to no user; for an ordinary user, the user's
-//! own id and no other, or the subordinate ids of a namespace that the caller has entered
-//! ([`crate::subordinate`]), with the same numbers.
+//! own id and no other, or the user's subordinate ids ([`crate::subordinate`]): with the same numbers
+//! in a namespace that the caller has entered, else mapped for the jail alone.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,6 +10,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::subordinate::Subordinate;
 
 /// The first host id that jails use: above every range that `systemd.exec`
 /// and `subuid(5)` hand out (systemd's "UIDs and GIDs" page calls it unused).
@@ -44,6 +46,8 @@ pub struct Range {
     pub start: u32,
     /// How many ids there are.
     pub count: u32,
+    /// The caller's subordinate ids, where the jail alone has them.
+    subordinate: Option<Subordinate>,
     _lock: Option<File>,
 }
 
@@ -85,6 +89,11 @@ impl Identity {
         }
     }
 
+    /// The caller's subordinate ids, for a jail whose caller stays outside of their namespace.
+    pub const fn subordinate(ids: Subordinate) -> Self {
+        Self::Range(Range { start: 0, count: COUNT, subordinate: Some(ids), _lock: None })
+    }
+
     /// The range, where there is one.
     pub fn range(&self) -> Option<&Range> {
         match self {
@@ -121,11 +130,16 @@ impl Range {
 
     /// All ids of the namespace of subordinate ids that this process has entered.
     const fn of_own_namespace() -> Self {
-        Self { start: 0, count: COUNT, _lock: None }
+        Self { start: 0, count: COUNT, subordinate: None, _lock: None }
     }
 
-    /// Whether ids inside have the same numbers in the namespace of this process, so that no owner of a
-    /// file has to be mapped.
+    /// The caller's subordinate ids, if the caller is outside of their namespace. It can then give no file
+    /// to one of them, and owns what it makes: inside, that belongs to 0.
+    pub const fn subordinate(&self) -> Option<&Subordinate> {
+        self.subordinate.as_ref()
+    }
+
+    /// Whether ids inside are those of the user's namespace, so that no owner of a file has to be mapped.
     pub const fn is_unshifted(&self) -> bool {
         self.start == 0
     }
@@ -162,7 +176,7 @@ impl Range {
         // Succeeds if the lock is held through this very file description.
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| no_range())?;
-        Ok(Self { start, count: COUNT, _lock: Some(lock.into()) })
+        Ok(Self { start, count: COUNT, subordinate: None, _lock: Some(lock.into()) })
     }
 
     /// Whether a range that starts here is one of many, each exclusive to one jail.
@@ -173,7 +187,7 @@ impl Range {
     /// In a container, the upper half of its ids except its own `nobody` is used instead of the
     /// host's spare ranges.
     const fn for_container() -> Self {
-        Self { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }
+        Self { start: COUNT / 2, count: COUNT / 2 - 2, subordinate: None, _lock: None }
     }
 
     /// Locks the first free range of the host.
@@ -196,6 +210,7 @@ impl Range {
                     return Ok(Self {
                         start: FIRST + slot * COUNT,
                         count: COUNT,
+                        subordinate: None,
                         _lock: Some(file),
                     });
                 }
@@ -296,7 +311,8 @@ mod tests {
     fn maps_never_name_host_zero() {
         let own = Identity::Own { user: 1000, group: 1001 };
         assert_eq!(own.maps(), ("1000 1000 1\n".to_owned(), "1001 1001 1\n".to_owned()));
-        let range = Identity::Range(Range { start: FIRST, count: COUNT, _lock: None });
+        let range =
+            Identity::Range(Range { start: FIRST, count: COUNT, subordinate: None, _lock: None });
         assert_eq!(range.maps().0, "0 1879048192 65536\n");
         // These are ids of a namespace in which 0 is an ordinary user.
         let own = Identity::Range(Range::of_own_namespace());

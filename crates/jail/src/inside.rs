@@ -67,7 +67,7 @@ fn start(
     plan: Option<RootPlan>,
     groups: &View,
 ) -> Result<Init, Failure> {
-    let Prepared { helper, addresses, mount_points } = prepare(&spec, plan)?;
+    let Prepared { helper, addresses, mount_points, upper_group } = prepare(&spec, plan, groups)?;
     let bubblewrap = bubblewrap::HostRoot::open(&mut spec.task)?;
     let trees = identity::assume(&spec, channel, &helper)?;
     let files = filesystem::assemble(&mut spec, &helper, mount_points, trees)?;
@@ -76,7 +76,7 @@ fn start(
         return Err(bubblewrap::execute(spec, channel, &helper, files, host));
     }
     let streams = exec::open_streams(&spec.task, streams)?;
-    let access = privileges::give_up(&spec, channel, &files, groups)?;
+    let access = privileges::give_up(&spec, channel, &files, (groups, upper_group))?;
     helper.finish()?;
     mounts::check_root()?;
     exec::start(spec, channel, helper, files, streams, access, addresses)
@@ -89,11 +89,15 @@ struct Prepared {
     /// For each mount, whether its mount point is in the root that the helper makes; `None` where
     /// the helper makes no root.
     mount_points: Option<Vec<bool>>,
+    /// The mount of the control group above the own one, where that is shown.
+    upper_group: Option<OwnedFd>,
 }
 
 /// Separates the mounts from the host's, erases the arguments and starts the helper.
-fn prepare(spec: &JailSpec, plan: Option<RootPlan>) -> Result<Prepared, Failure> {
+fn prepare(spec: &JailSpec, plan: Option<RootPlan>, groups: &View) -> Result<Prepared, Failure> {
     mounts::separate()?;
+    // While this process has the ids that own the groups, and no helper shares its memory.
+    let upper_group = group_view::mount_of_upper_group(groups);
     let step = || "find the arguments".to_owned();
     let addresses = AddressSpace::read().at(Wall::Inheritance, step)?;
     // Before the helper shares this memory: a first write to a page then interrupts both processes.
@@ -111,7 +115,7 @@ fn prepare(spec: &JailSpec, plan: Option<RootPlan>) -> Result<Prepared, Failure>
         .at(Wall::Network, || "start making the network".to_owned())?;
     // This needs no ids, which the supervisor maps meanwhile.
     helper.open_dev_proc()?;
-    Ok(Prepared { helper, addresses, mount_points })
+    Ok(Prepared { helper, addresses, mount_points, upper_group })
 }
 
 /// Sets the host name and enters the network that the helper makes.

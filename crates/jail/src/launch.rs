@@ -464,6 +464,10 @@ fn map_ids_and_send_trees(
     let Some(range) = spec.identity.range() else {
         return go(&[]);
     };
+    if let Some(ids) = range.subordinate() {
+        ids.map(pid).map_err(|source| Error::MapIds { file: "uid_map", source })?;
+        return go(&[]);
+    }
     let (users, groups) = spec.identity.maps();
     for (file, text) in [("uid_map", users), ("gid_map", groups)] {
         fs::write(format!("/proc/{pid}/{file}"), text)

@@ -16,6 +16,7 @@
 mod access_mounts;
 mod address_space;
 mod attach;
+mod boot_id;
 pub mod capabilities;
 pub mod cgroup;
 mod channel;

@@ -1,10 +1,11 @@
-//! A user namespace with the subordinate ids of an ordinary user: the caller enters it, and has 65 536 ids
-//! there, of which 0 is the caller's own outside. Jails that it makes then have the same ids.
+//! A user namespace with the subordinate ids of an ordinary user: 65 536 ids, of which 0 is the user's own
+//! outside. Either the caller enters it, and the jails that it makes then have the same ids; or the caller
+//! stays outside, and gives the ids to a jail.
 //!
 //! Only the programs newuidmap and newgidmap, which are set-user-id, may map ids that are not the
 //! caller's. They take them from `/etc/subuid` and `/etc/subgid` (`subuid(5)`).
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +90,30 @@ impl Subordinate {
         };
         let programs = [program("newuidmap")?, program("newgidmap")?];
         Ok(Self { users: range(USERS)?, groups: range(GROUPS)?, programs })
+    }
+
+    /// Gives the ids to a process that is in a user namespace of its own, and waits for them.
+    ///
+    /// # Errors
+    /// What newuidmap or newgidmap said.
+    pub(crate) fn map(&self, process: libc::pid_t) -> io::Result<()> {
+        let own = [rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()];
+        let [users, groups] = &self.programs;
+        for (program, own, first) in [(users, own[0], self.users), (groups, own[1], self.groups)] {
+            let numbers = [0, own, 1, 1, first, COUNT - 1].map(|number| number.to_string());
+            let ended = Command::new(program)
+                .arg(process.to_string())
+                .args(numbers)
+                .env_clear()
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .output()?;
+            if !ended.status.success() {
+                let text = String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; ");
+                return Err(io::Error::other(format!("{}: {text}", program.display())));
+            }
+        }
+        Ok(())
     }
 
     /// Enters the namespace. The caller has a single thread.

@@ -474,6 +474,16 @@ pub(crate) fn kill_and_reap(child: &OwnedFd) {
     wait(child);
 }
 
+/// Waits until a child has ended, reaps it, and returns whether it has exited with 0.
+pub(crate) fn wait_for_success(child: &OwnedFd) -> bool {
+    loop {
+        match waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED) {
+            Err(rustix::io::Errno::INTR) => {}
+            ended => return matches!(ended, Ok(Some(status)) if status.exit_status() == Some(0)),
+        }
+    }
+}
+
 /// Waits until a child has ended, and reaps it.
 pub(crate) fn wait(child: &OwnedFd) {
     while let Err(rustix::io::Errno::INTR) =

@@ -23,6 +23,7 @@ use self::event::Event;
 use self::process::VmProcess;
 pub(crate) use self::process::reserve_descriptors;
 pub(crate) use self::root_content::{RootContent, RootPlan};
+use crate::boot_id;
 use crate::dev_proc::{self, DevProc};
 use crate::helper_step::Step;
 use crate::mounts::{self, At as _, Failure};
@@ -314,7 +315,8 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     mounts::detach_old_root().map_err(|errno| (Step::HostRoot, errno))?;
     shared.host_root_gone.set();
     shared.proc_ready.wait();
-    shared.dev_proc.get().map_or(Ok(()), DevProc::attach_proc)
+    shared.dev_proc.get().map_or(Ok(()), DevProc::attach_proc)?;
+    boot_id::mount().map_err(|errno| (Step::Mask, errno))
 }
 
 /// Creates the network namespace and its content.

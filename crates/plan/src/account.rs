@@ -18,6 +18,8 @@ const NAME: &str = "user";
 const ORDINARY: User = User { user: 1000, group: 1000 };
 /// How many ids commands may have, where there is a choice: all but init's.
 const USERS: u32 = 65_535;
+/// The owner inside of files whose owner has no id there (`overflowuid` in `proc(5)`).
+const NO_OWNER: u32 = 65_534;
 
 /// Which users are possible inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum Users {
     Own(User),
     /// Every id below 65 535.
     Range,
+    /// The same as subordinate ids, which the caller does not have itself: 0 inside is this user of the host.
+    Subordinate(User),
 }
 
 impl Users {
@@ -33,6 +37,10 @@ impl Users {
     pub fn for_identity(identity: &Identity) -> Self {
         match identity {
             Identity::Own { user, group } => Self::Own(User { user: *user, group: *group }),
+            Identity::Range(range) if range.subordinate().is_some() => {
+                let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+                Self::Subordinate(User { user: user.as_raw(), group: group.as_raw() })
+            }
             Identity::Range(_) => Self::Range,
         }
     }
@@ -41,7 +49,7 @@ impl Users {
     pub const fn ordinary(self) -> User {
         match self {
             Self::Own(user) => user,
-            Self::Range => ORDINARY,
+            Self::Range | Self::Subordinate(_) => ORDINARY,
         }
     }
 
@@ -69,13 +77,18 @@ impl Users {
             (Self::Range, Ok(metadata)) => {
                 User { user: inside(metadata.uid()), group: inside(metadata.gid()) }
             }
+            (Self::Subordinate(own), Ok(metadata)) => {
+                let inside = |id: u32, own: u32| if id == own { 0 } else { NO_OWNER };
+                let user = inside(metadata.uid(), own.user);
+                User { user, group: inside(metadata.gid(), own.group) }
+            }
             _ => self.ordinary(),
         }
     }
 
     /// Whether a jail has a range of ids.
     pub(crate) const fn has_range(self) -> bool {
-        matches!(self, Self::Range)
+        matches!(self, Self::Range | Self::Subordinate(_))
     }
 
     /// Refuses supplementary groups that are not possible: a jail with one id has none.
@@ -86,7 +99,7 @@ impl Users {
         match self {
             Self::Own(own) if !groups.is_empty() => Err(Error::OneUser(own)),
             Self::Own(_) => Ok(Vec::new()),
-            Self::Range => {
+            Self::Range | Self::Subordinate(_) => {
                 groups
                     .iter()
                     .try_for_each(|group| self.check(User { user: 0, group: *group }).map(drop))?;
@@ -109,7 +122,7 @@ impl Users {
                 Ok(own)
             }
             Self::Own(own) => Err(Error::OneUser(own)),
-            Self::Range if user.user >= USERS || user.group >= USERS => {
+            Self::Range | Self::Subordinate(_) if user.user >= USERS || user.group >= USERS => {
                 Err(Error::UserTooLarge { user, limit: USERS })
             }
             _ => Ok(user),

@@ -12,10 +12,10 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Rename};
@@ -28,7 +28,7 @@ use self::rule::HostMarks;
 /// The directory of the host.
 const ETC: &str = "/etc";
 /// The version of the format and of the rule.
-const FORMAT: &[u8] = b"etc 1";
+const FORMAT: &[u8] = b"etc 2";
 /// Larger files are left out.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// What lies deeper, or beyond that many entries, is left out.
@@ -39,60 +39,88 @@ const KEPT: usize = 8;
 /// The prefix of the names of incomplete copies.
 const UNFINISHED: &str = "new-";
 
+/// The visible entries below `/etc`, each after its parent.
+pub(crate) type Entries = BTreeMap<RelativePath, Entry>;
+
 /// One visible entry, by its state on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A directory.
     Directory,
-    /// A symbolic link to this target.
-    Link(Vec<u8>),
-    /// A file: what changes when its content may have changed, and whether it is executable.
-    File { stamp: [u8; 40], executable: bool },
+    /// A symbolic link.
+    Link(Stamp),
+    /// A file.
+    File { stamp: Stamp, executable: bool },
     /// A file of the sandbox's own.
     Text(Vec<u8>),
 }
 
-/// The visible entries of the host, by their paths below `/etc`.
-pub(crate) fn entries() -> BTreeMap<PathBuf, Entry> {
-    let mut found = BTreeMap::new();
-    walk(Path::new(ETC), Path::new(""), 0, &mut found);
+/// What changes when the content of a file, or the target of a link, may have changed.
+type Stamp = [u8; 40];
+
+/// The visible entries of the host. Each sandbox reads them before it starts, so this reads no
+/// file and no link.
+pub(crate) fn entries() -> Entries {
+    let mut found = Entries::new();
+    if let Some(etc) = open_directory(rustix::fs::CWD, ETC) {
+        walk(&etc, None, 0, &mut found);
+    }
     found
 }
 
-/// Adds what is below one directory. What cannot be read is left out, as for every user.
-fn walk(host: &Path, below: &Path, depth: usize, found: &mut BTreeMap<PathBuf, Entry>) {
-    let Ok(listed) = fs::read_dir(host) else { return };
+/// Adds what is in one directory. What cannot be read is left out, as for every user.
+fn walk(directory: &OwnedFd, path: Option<&RelativePath>, depth: usize, found: &mut Entries) {
+    let Ok(listed) = rustix::fs::Dir::read_from(directory) else { return };
     for listed in listed.flatten() {
-        let path = below.join(listed.file_name());
-        if depth > MAX_DEPTH || found.len() > MAX_ENTRIES || !rule::is_visible(&path) {
+        let name = listed.file_name();
+        if depth > MAX_DEPTH
+            || found.len() > MAX_ENTRIES
+            || !rule::is_visible(name.to_bytes(), depth == 0)
+        {
             continue;
         }
-        let Ok(metadata) = listed.metadata() else { continue };
-        let mode = metadata.permissions().mode();
-        if metadata.is_dir() && mode & 0o005 == 0o005 {
-            found.insert(path.clone(), Entry::Directory);
-            walk(&listed.path(), &path, depth + 1, found);
-        } else if metadata.is_symlink() {
-            if let Ok(target) = fs::read_link(listed.path())
-                && rule::is_visible_link(&target)
-            {
-                found.insert(path, Entry::Link(target.as_os_str().as_bytes().to_vec()));
+        let joined = match path {
+            Some(path) => path.join(name.to_bytes()),
+            None => RelativePath::new(name.to_bytes()),
+        };
+        let Ok(joined) = joined else { continue };
+        let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory if stat.st_mode & 0o005 == 0o005 => {
+                found.insert(joined.clone(), Entry::Directory);
+                if let Some(below) = open_directory(directory, name) {
+                    walk(&below, Some(&joined), depth + 1, found);
+                }
             }
-        } else if metadata.is_file() && mode & 0o004 != 0 && metadata.len() <= MAX_FILE_BYTES {
-            let executable = mode & 0o001 != 0;
-            found.insert(path, Entry::File { stamp: stamp(&metadata), executable });
+            FileType::Symlink => {
+                found.insert(joined, Entry::Link(stamp(&stat)));
+            }
+            FileType::RegularFile
+                if stat.st_mode & 0o004 != 0 && stat.st_size.unsigned_abs() <= MAX_FILE_BYTES =>
+            {
+                let executable = stat.st_mode & 0o001 != 0;
+                found.insert(joined, Entry::File { stamp: stamp(&stat), executable });
+            }
+            _ => {}
         }
     }
 }
 
-fn stamp(metadata: &fs::Metadata) -> [u8; 40] {
+fn open_directory(parent: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty()).ok()
+}
+
+fn stamp(stat: &rustix::fs::Stat) -> Stamp {
     let mut stamp = [0; 40];
     let values = [
-        metadata.ino(),
-        metadata.len(),
-        metadata.mtime().unsigned_abs(),
-        metadata.ctime().unsigned_abs(),
-        metadata.ctime_nsec().unsigned_abs(),
+        stat.st_ino,
+        stat.st_size.unsigned_abs(),
+        stat.st_mtime.unsigned_abs(),
+        stat.st_ctime.unsigned_abs(),
+        stat.st_ctime_nsec,
     ];
     for (part, value) in stamp.chunks_mut(8).zip(values) {
         part.copy_from_slice(&value.to_le_bytes());
@@ -105,7 +133,7 @@ impl Entry {
     pub(crate) fn identity(&self) -> (u8, &[u8]) {
         match self {
             Self::Directory => (b'd', &[]),
-            Self::Link(to) => (b'l', to),
+            Self::Link(stamp) => (b'l', stamp),
             Self::File { stamp, executable: false } => (b'h', stamp),
             Self::File { stamp, executable: true } => (b'x', stamp),
             Self::Text(text) => (b't', text),
@@ -115,39 +143,43 @@ impl Entry {
 
 /// Writes entries below an empty directory, each after its parent. A file of the host that has
 /// changed or that the rule refuses because of its content is left out.
-pub(crate) fn write(dir: &Dir, entries: &BTreeMap<PathBuf, Entry>) -> io::Result<()> {
+pub(crate) fn write(dir: &Dir, entries: &Entries) -> io::Result<()> {
     let marks = HostMarks::of_host();
-    for (below, entry) in entries {
-        let path = RelativePath::new(below.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    for (path, entry) in entries {
+        let on_host = Path::new(ETC).join(path.as_os_str());
         let (content, mode) = match entry {
             Entry::Directory => {
-                dir.mkdir(&path, 0o755)?;
-                dir.chmod(&path, 0o755)?;
+                dir.mkdir(path, 0o755)?;
+                dir.chmod(path, 0o755)?;
                 continue;
             }
-            Entry::Link(target) => {
-                dir.symlink(target, &path)?;
+            Entry::Link(_) => {
+                if let Ok(target) = fs::read_link(&on_host)
+                    && rule::is_visible_link(&target)
+                {
+                    dir.symlink(target.as_os_str().as_bytes(), path)?;
+                }
                 continue;
             }
             Entry::Text(text) => (text.clone(), 0o644),
             Entry::File { executable, .. } => {
-                let Some(content) = read(&Path::new(ETC).join(below)) else { continue };
+                let Some(content) = read(&on_host) else { continue };
                 if !marks.are_absent(&content) {
                     continue;
                 }
                 (content, if *executable { 0o755 } else { 0o644 })
             }
         };
-        let mut file = dir.create_file(&path, 0o600)?;
+        let mut file = dir.create_file(path, 0o600)?;
         file.write_all(&content)?;
-        dir.chmod(&path, mode)?;
+        dir.chmod(path, mode)?;
     }
     Ok(())
 }
 
 /// The content of a regular file that everybody may still read.
 fn read(path: &Path) -> Option<Vec<u8>> {
-    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path);
     let file = file.ok()?;
     let metadata = file.metadata().ok()?;
@@ -161,26 +193,34 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 
 /// Adds a sandbox's own files, which are given by their paths inside, and empty files where others
 /// are mounted.
+///
+/// # Errors
+/// A path below `/etc` that has a `..`.
 pub(crate) fn add_own<'a>(
-    entries: &mut BTreeMap<PathBuf, Entry>,
+    entries: &mut Entries,
     own: impl IntoIterator<Item = (PathBuf, Mount)>,
     mount_points: impl IntoIterator<Item = &'a Path>,
-) {
-    let mut put = |path: &Path, text: Vec<u8>| {
-        let Ok(below) = path.strip_prefix(ETC) else { return };
-        for parent in below.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-            entries.entry(parent.to_owned()).or_insert(Entry::Directory);
+) -> io::Result<()> {
+    let mut put = |path: &Path, text: Vec<u8>| -> io::Result<()> {
+        let Ok(below) = path.strip_prefix(ETC) else { return Ok(()) };
+        let below = RelativePath::new(below.as_os_str().as_bytes()).map_err(io::Error::other)?;
+        let mut parent = below.parent();
+        while let Some(path) = parent {
+            parent = path.parent();
+            entries.entry(path).or_insert(Entry::Directory);
         }
-        entries.insert(below.to_owned(), Entry::Text(text));
+        entries.insert(below, Entry::Text(text));
+        Ok(())
     };
     for point in mount_points {
-        put(point, Vec::new());
+        put(point, Vec::new())?;
     }
     for (path, mount) in own {
         if let Mount::File(text) = mount {
-            put(&path, text);
+            put(&path, text)?;
         }
     }
+    Ok(())
 }
 
 /// A complete copy, which is not removed as long as the lock is open.
@@ -192,7 +232,7 @@ pub(crate) struct Copy {
 
 /// The copy with these entries. If it is missing, it is made in `directory`, completely or not at
 /// all, and copies that were not used for long are removed.
-pub(crate) fn ensure(directory: &Path, entries: &BTreeMap<PathBuf, Entry>) -> io::Result<Copy> {
+pub(crate) fn ensure(directory: &Path, entries: &Entries) -> io::Result<Copy> {
     let name = RelativePath::new(&digest(entries)[..32]).map_err(io::Error::other)?;
     let copies = Dir::open(directory)?;
     for _ in 0..KEPT {
@@ -214,12 +254,12 @@ pub(crate) fn ensure(directory: &Path, entries: &BTreeMap<PathBuf, Entry>) -> io
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-fn digest(entries: &BTreeMap<PathBuf, Entry>) -> String {
+fn digest(entries: &Entries) -> String {
     let mut bytes = FORMAT.to_vec();
     for (path, entry) in entries {
         let (kind, data) = entry.identity();
         bytes.push(kind);
-        for part in [path.as_os_str().as_bytes(), data] {
+        for part in [path.as_bytes(), data] {
             bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
             bytes.extend_from_slice(part);
         }
@@ -227,7 +267,7 @@ fn digest(entries: &BTreeMap<PathBuf, Entry>) -> String {
     ContentHash::of(&bytes).to_hex()
 }
 
-fn make(copies: &Dir, name: &RelativePath, entries: &BTreeMap<PathBuf, Entry>) -> io::Result<()> {
+fn make(copies: &Dir, name: &RelativePath, entries: &Entries) -> io::Result<()> {
     sweep(copies)?;
     let (unfinished, dir) = claim(copies, UNFINISHED)?;
     let made = write(&dir, entries).and_then(|()| {
@@ -277,7 +317,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut shown = entries();
         let own = [(PathBuf::from("/etc/passwd"), Mount::File(b"user:x:1:1\n".to_vec()))];
-        add_own(&mut shown, own, [Path::new("/etc/stockade/authorities.pem")]);
+        add_own(&mut shown, own, [Path::new("/etc/stockade/authorities.pem")]).unwrap();
         let copy = ensure(directory.path(), &shown).unwrap();
         let at = |name: &str| copy.tree.path.join(name);
         assert_eq!(fs::read_to_string(at("passwd")).unwrap(), "user:x:1:1\n");
@@ -287,15 +327,41 @@ mod tests {
         }
         for (path, entry) in &shown {
             if let Entry::File { .. } = entry {
-                let mode = fs::metadata(Path::new(ETC).join(path)).unwrap().permissions().mode();
+                let mode = fs::metadata(Path::new(ETC).join(path.as_os_str()))
+                    .unwrap()
+                    .permissions()
+                    .mode();
                 assert_eq!(mode & 0o004, 0o004, "{path:?}");
             }
         }
         // The same state has the same copy, and another one another.
         let again = ensure(directory.path(), &shown).unwrap();
         assert_eq!(again.tree.path, copy.tree.path);
-        shown.insert("more".into(), Entry::Text(Vec::new()));
+        shown.insert(RelativePath::literal("more"), Entry::Text(Vec::new()));
         assert_ne!(ensure(directory.path(), &shown).unwrap().tree.path, copy.tree.path);
+    }
+
+    #[test]
+    fn a_changed_file_and_a_changed_link_are_another_state() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let state = || {
+            let mut found = Entries::new();
+            walk(&open_directory(rustix::fs::CWD, directory.path()).unwrap(), None, 0, &mut found);
+            found
+        };
+        fs::create_dir(at("below")).unwrap();
+        fs::write(at("below/file"), "one").unwrap();
+        std::os::unix::fs::symlink("one", at("link")).unwrap();
+        let first = state();
+        assert_eq!(first.len(), 3, "{first:?}");
+        assert_eq!(state(), first);
+        fs::write(at("below/file"), "four").unwrap();
+        let second = state();
+        assert_ne!(second, first);
+        std::os::unix::fs::symlink("two", at("new")).unwrap();
+        fs::rename(at("new"), at("link")).unwrap();
+        assert_ne!(state(), second);
     }
 
     #[test]
@@ -303,7 +369,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let made = |number: usize| {
             let text = Entry::Text(number.to_string().into_bytes());
-            ensure(directory.path(), &BTreeMap::from([("number".into(), text)])).unwrap()
+            ensure(directory.path(), &Entries::from([(RelativePath::literal("number"), text)]))
+                .unwrap()
         };
         let used = made(0);
         for number in 1..3 * KEPT {

@@ -9,6 +9,7 @@ use stockade_core::sandbox::User;
 use stockade_image::{Digest, Image, Platform, Reference, Store, Tree, store};
 use stockade_jail::{HostTree, Mount, Scratch};
 
+use crate::account::Users;
 use crate::error::Error;
 use crate::host_path::HostPath;
 
@@ -47,7 +48,7 @@ pub(crate) fn open(
     name: &str,
     data: &Path,
     spec: &SandboxSpec,
-    own: User,
+    (own, users): (User, Users),
 ) -> Result<(HostPath, ImageRoot), Error> {
     let missing = || Error::NoImage(name.to_owned());
     let digest: Digest = name.parse().map_err(|_| missing())?;
@@ -57,9 +58,18 @@ pub(crate) fn open(
     };
     let data = DataDir::open(data).map_err(|error| failed(error.into()))?;
     let store = Store::open(&data).map_err(failed)?;
+    // What the image says is read in layers without owners, which this process may always read.
     let image = store.load(&digest, None).map_err(failed)?;
-    let locks = store.hold(&image).map_err(failed)?;
-    let mut layers = image.layers.iter().rev();
+    let (store, mounted) = match users {
+        Users::Subordinate(_) => {
+            let owned = Store::open_owned(&data).map_err(failed)?;
+            let image = owned.load(&digest, None).map_err(failed)?;
+            (owned, image)
+        }
+        Users::Own(_) | Users::Range => (store, image.clone()),
+    };
+    let locks = store.hold(&mounted).map_err(failed)?;
+    let mut layers = mounted.layers.iter().rev();
     let top = layers.next().ok_or_else(missing)?;
     let open = |path: &PathBuf| {
         HostTree::open(path).map_err(|source| Error::HostPath { path: path.clone(), source })

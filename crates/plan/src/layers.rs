@@ -63,6 +63,8 @@ fn try_make(directory: &Path, lower: &Path, identity: &Identity, origin: Origin)
     let inside = |id: u32| identity.range().map_or(id, |range| inside_id(id, range.count));
     let (user, group) = (inside(root.uid()), inside(root.gid()));
     let own = |path: &Path, user: u32, group: u32| match start {
+        // The caller can give nothing to a subordinate id: the top directories belong to 0 inside.
+        Some(_) if identity.range().is_some_and(|range| range.subordinate().is_some()) => Ok(()),
         Some(start) => chown(path, Some(start + user), Some(start + group)),
         None => Ok(()),
     };

@@ -29,6 +29,7 @@ pub mod private_base;
 mod programs;
 mod request;
 pub mod skeleton;
+pub mod ssh_agent;
 pub mod wipe;
 
 pub use account::Users;

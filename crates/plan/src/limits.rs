@@ -97,13 +97,17 @@ pub fn enforce(
     let cgroup_limits = Limits {
         memory_bytes: requested.memory_bytes,
         cpu_millis: requested.cpu_millis,
-        // The user namespace enforces the limit on processes itself.
-        pids: None,
+        // The user namespace enforces this limit itself, for each user. Where processes can read their
+        // limits, a group shows it, and enforces it for all users together.
+        pids: requested.processes.filter(|_| matches!(groups, Groups::Parent(_))),
     };
     let by_rlimit = "rlimit of the user namespace, for each user";
-    let mut reports = vec![report(LimitName::Processes, Enforcement::Enforced, by_rlimit)];
-    reports.extend(disk_report(disk, requested.disk_bytes.is_some()));
     let (group, refusals) = create_groups(groups, cgroup_limits);
+    let by = group
+        .enforcer(Limit::Pids)
+        .map_or_else(|| by_rlimit.to_owned(), |group| format!("{group}, and {by_rlimit}"));
+    let mut reports = vec![report(LimitName::Processes, Enforcement::Enforced, &by)];
+    reports.extend(disk_report(disk, requested.disk_bytes.is_some()));
     let each = [
         (Limit::Memory, LimitName::Memory, cgroup_limits.memory_bytes),
         (Limit::Cpus, LimitName::Cpus, cgroup_limits.cpu_millis),
@@ -156,7 +160,7 @@ fn create_groups(groups: Groups<'_>, requested: Limits) -> (Group, Vec<Refusal>)
     let rest = Limits {
         memory_bytes: enforceable(Limit::Memory, requested.memory_bytes),
         cpu_millis: enforceable(Limit::Cpus, requested.cpu_millis),
-        pids: None,
+        pids: enforceable(Limit::Pids, requested.pids),
     };
     match groups.create(&name, &rest) {
         Ok(group) => (group, refusals),

@@ -196,8 +196,8 @@ impl Request {
         }
         let mut entries = etc::entries();
         let points = over.iter().map(|(path, _)| path.as_path());
-        etc::add_own(&mut entries, own, points.chain([Path::new(TRUSTED_INSIDE)]));
-        etc::ensure(directory, &entries)
+        etc::add_own(&mut entries, own, points.chain([Path::new(TRUSTED_INSIDE)]))
+            .and_then(|()| etc::ensure(directory, &entries))
             .map_err(|source| Error::HostPath { path: directory.to_owned(), source })
     }
 

@@ -36,15 +36,21 @@ enum Ids {
 impl Ids {
     fn of(identity: &Identity) -> Self {
         match identity {
+            // Seen from outside of their namespace, only the caller's own files have an id.
+            Identity::Range(range) if range.subordinate().is_some() => {
+                Self::own(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+            }
             // There, a file of another user has the id for files without an owner.
             Identity::Range(range) if range.is_unshifted() => Self::Below(NO_OWNER),
             Identity::Range(range) => Self::Below(range.count),
-            Identity::Own { user, group } => {
-                let groups = rustix::process::getgroups().unwrap_or_default();
-                let groups = groups.into_iter().map(|group| group.as_raw()).collect();
-                Self::Own { user: *user, group: *group, groups }
-            }
+            Identity::Own { user, group } => Self::own(*user, *group),
         }
+    }
+
+    fn own(user: u32, group: u32) -> Self {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        let groups = groups.into_iter().map(|group| group.as_raw()).collect();
+        Self::Own { user, group, groups }
     }
 
     /// Whether a change that the caller may make on the host fails in an overlay.

@@ -25,6 +25,7 @@ use crate::owners;
 use crate::programs::{Found, Programs};
 use crate::request::{HOSTNAME, Parts, Request};
 use crate::skeleton::GIT_CONFIGURATION;
+use crate::ssh_agent;
 
 /// The file of the certificates that programs trust ([`TRUSTED_INSIDE`]), in the sandbox's own
 /// directory.
@@ -103,6 +104,9 @@ impl Request {
         mounts.extend(self.secrets_directory());
         if self.network == Network::Egress {
             mounts.extend(name_files(directory, is_image)?);
+        }
+        if self.ssh_agent {
+            mounts.push(ssh_agent::mount(directory)?);
         }
         if let Some((_, host)) = self.workspace.as_ref().filter(|_| !is_image) {
             mounts.extend(git_file(directory, &host.real)?);
@@ -230,8 +234,8 @@ fn view(
 /// Puts files of a workspace that have several names into its upper layer.
 fn place_hard_links(workspace: &Path, upper: &Dir, identity: &Identity) -> Result<(), Error> {
     let survey = owners::survey(identity, workspace, owners::ENTRIES_OF_A_KEEPER);
-    let ownership =
-        identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
+    let range = identity.range().filter(|range| range.subordinate().is_none());
+    let ownership = range.map(|range| Ownership { host_start: range.start, count: range.count });
     let placed =
         survey.hard_links.place(workspace, upper, ownership, owners::HARD_LINKS_OF_A_KEEPER);
     placed.map(drop).map_err(|error| Error::HostPath {

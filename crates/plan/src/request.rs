@@ -62,6 +62,8 @@ pub struct Request {
     locks: Vec<OwnedFd>,
     access_mounts: Option<AccessMounts>,
     pub(crate) network: Network,
+    /// Whether there is a directory for the socket of an ssh agent.
+    pub(crate) ssh_agent: bool,
     /// Whether the system directories come from a copy.
     pub(crate) private_base: bool,
     processes: u64,
@@ -110,7 +112,7 @@ impl Request {
         let opened = match (root, &paths) {
             (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
             (Root::Image(name), Some(paths)) => {
-                let (top, rest) = image_root::open(name, paths.data(), spec, own)?;
+                let (top, rest) = image_root::open(name, paths.data(), spec, (own, users))?;
                 image = Some(rest);
                 Some(top)
             }
@@ -134,6 +136,7 @@ impl Request {
             locks: Vec::new(),
             access_mounts: access::access_mounts(&spec.access, own)?,
             network: if spec.network.is_some() { Network::Egress } else { Network::Off },
+            ssh_agent: spec.ssh_agent,
             private_base: spec.private_base,
             processes: spec.limits.processes.unwrap_or(PROCESSES),
             limits: spec.limits,

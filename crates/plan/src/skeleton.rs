@@ -23,7 +23,7 @@ use crate::etc;
 
 /// The version of the format, which distinguishes the skeletons of different builds of this
 /// program.
-const FORMAT: &[u8] = b"skeleton 2";
+const FORMAT: &[u8] = b"skeleton 3";
 /// Where git finds what it needs of the user's configuration, as `GIT_CONFIG_SYSTEM`.
 pub const GIT_CONFIGURATION: &str = "/etc/gitconfig";
 /// The prefix of the names of incomplete skeletons.
@@ -63,7 +63,7 @@ pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result
     own.push(system::local_name_services());
     // If there is a resolver, a file that names it is mounted there; with a workspace, a
     // configuration of git.
-    etc::add_own(&mut shown, own, ["/etc/resolv.conf", GIT_CONFIGURATION].map(Path::new));
+    etc::add_own(&mut shown, own, ["/etc/resolv.conf", GIT_CONFIGURATION].map(Path::new))?;
     for (path, mount) in system::programs()? {
         items.insert(path.clone(), Item::new(&mount)?);
         if matches!(mount, Mount::Tree(_)) {
@@ -148,11 +148,7 @@ fn add_parents(items: &mut BTreeMap<PathBuf, Item>) {
 }
 
 /// A hash of everything that determines the content.
-fn digest(
-    items: &BTreeMap<PathBuf, Item>,
-    shown: &BTreeMap<PathBuf, etc::Entry>,
-    account: &Account,
-) -> String {
+fn digest(items: &BTreeMap<PathBuf, Item>, shown: &etc::Entries, account: &Account) -> String {
     let mut bytes = FORMAT.to_vec();
     for id in [account.user, account.group] {
         bytes.extend_from_slice(&id.to_le_bytes());
@@ -169,7 +165,7 @@ fn digest(
     for (path, entry) in shown {
         let (kind, content) = entry.identity();
         bytes.push(kind);
-        for part in [path.as_os_str().as_bytes(), content] {
+        for part in [path.as_bytes(), content] {
             bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
             bytes.extend_from_slice(part);
         }
@@ -181,7 +177,7 @@ fn digest(
 fn make(
     skeletons: &Dir,
     name: &RelativePath,
-    (items, shown): (&BTreeMap<PathBuf, Item>, &BTreeMap<PathBuf, etc::Entry>),
+    (items, shown): (&BTreeMap<PathBuf, Item>, &etc::Entries),
     account: &Account,
 ) -> io::Result<()> {
     sweep(skeletons)?;

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_core::runtime::RuntimeName;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{LimitChange, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
     Capability, ChangesInPlace, Command, Connection, Content, EgressListeners, Exec, FileInfo,
@@ -83,6 +84,10 @@ impl Runtime for Bwrap {
         limit_bytes: u64,
     ) -> Result<()> {
         self.0.collect(id, from, to, limit_bytes).await
+    }
+
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.0.change_limits(id, change).await
     }
 
     async fn end(&self, id: &SandboxId) -> Result<()> {
@@ -179,6 +184,10 @@ impl Runtime for Bwrap {
 
     async fn trust(&self, id: &SandboxId, certificates: &str) -> Result<()> {
         self.0.trust(id, certificates).await
+    }
+
+    async fn agent_socket(&self, id: &SandboxId) -> Result<UnixListener> {
+        self.0.agent_socket(id).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

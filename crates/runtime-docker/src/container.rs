@@ -8,11 +8,13 @@ use bollard::query_parameters::{
     RemoveContainerOptions, StartContainerOptions,
 };
 use futures_util::TryStreamExt as _;
+use stockade_core::sandbox::LimitChange;
 use stockade_jail::container::WaitingInit;
 use stockade_runtime::{Error, Result};
 use stockade_runtime_native::StagedContainer;
 
 use crate::engine::{DEADLINE, Engine, Failure};
+use crate::request;
 
 /// How long the engine may take to start a container, and its init to connect.
 const START: Duration = Duration::from_secs(60);
@@ -78,6 +80,19 @@ fn not_started(failure: Failure) -> Error {
         }
         failure => failure.into_error("start the container"),
     }
+}
+
+/// Changes the limits of a container, all or none.
+pub(crate) async fn change_limits(engine: &Engine, name: &str, change: &LimitChange) -> Result<()> {
+    let changed = engine.request(|client| client.update_container(name, request::update(change)));
+    changed.await.map_err(|failure| match (failure, change.each().next()) {
+        (Failure::Refused(reason) | Failure::Conflict(reason), Some((limit, _))) => Error::Limit {
+            limit,
+            reason: format!("the Docker engine refuses the change: {}", reason.trim()),
+            remedy: "choose a larger limit".to_owned(),
+        },
+        (failure, _) => failure.into_error("change the limits of the container"),
+    })
 }
 
 /// The host's process id of the first process of a container; `None` if it does not run.

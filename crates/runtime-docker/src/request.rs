@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use bollard::models::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
-    Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType, MountVolumeOptions,
-    MountVolumeOptionsDriverConfig,
+    ContainerCreateBody, ContainerUpdateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType,
+    MountVolumeOptions, MountVolumeOptionsDriverConfig,
 };
 use stockade_core::SandboxSpec;
 use stockade_core::network::TRUSTED_INSIDE;
-use stockade_core::sandbox::{Limits, User};
+use stockade_core::sandbox::{LimitChange, Limits, User};
 use stockade_plan::account::HOME;
 
 use crate::image::Image;
@@ -101,7 +101,7 @@ pub(crate) fn container(parts: Parts<'_>) -> ContainerCreateBody {
         memory: spec.limits.memory_bytes.map(number),
         // Of both together, so that there is no swap beside it.
         memory_swap: spec.limits.memory_bytes.map(number),
-        nano_cpus: spec.limits.cpu_millis.map(|millis| number(millis.saturating_mul(1_000_000))),
+        nano_cpus: spec.limits.cpu_millis.map(nano_cpus),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         devices: Some(Vec::new()),
@@ -205,6 +205,21 @@ fn own_volume(volume: &OwnVolume, labels: &HashMap<String, String>) -> Mount {
     }
 }
 
+/// The request to change limits of a container. What is absent stays.
+pub(crate) fn update(change: &LimitChange) -> ContainerUpdateBody {
+    ContainerUpdateBody {
+        pids_limit: change.processes.map(number),
+        memory: change.memory_bytes.map(number),
+        memory_swap: change.memory_bytes.map(number),
+        nano_cpus: change.cpu_millis.map(nano_cpus),
+        ..ContainerUpdateBody::default()
+    }
+}
+
+fn nano_cpus(millis: u64) -> i64 {
+    number(millis.saturating_mul(1_000_000))
+}
+
 /// The writable file systems in memory. Programs run out of room there before the sandbox is out of
 /// memory.
 fn scratch(limits: &Limits) -> HashMap<String, String> {
@@ -227,4 +242,18 @@ fn shared_memory(limits: &Limits) -> u64 {
 
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_limits_names_nothing_else() {
+        let change = LimitChange { memory_bytes: Some(7), cpu_millis: Some(1500), processes: None };
+        let body = update(&change);
+        assert_eq!((body.memory, body.memory_swap), (Some(7), Some(7)));
+        assert_eq!((body.nano_cpus, body.pids_limit), (Some(1_500_000_000), None));
+        assert_eq!(update(&LimitChange::default()), ContainerUpdateBody::default());
+    }
 }

@@ -2,25 +2,27 @@
 //! directory, and uses the descriptors that it receives to do the rest itself.
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and its
-//! response), then the users of responses: `stream`, `input`, `port`, `files`, `workspace_layer`,
+//! response), then the users of responses: `stream`, `input`, `port`, `files`, `subordinate`,
 //! `snapshot`, `changes`, `usage`, and `full_copy` for hosts without overlays.
 
+mod agent_socket;
 mod call;
 mod changes;
 mod channel;
 mod container;
 mod files;
 mod full_copy;
+mod image_ids;
 mod input;
 mod port;
 mod readiness;
 mod snapshot;
 mod start;
 mod stream;
+mod subordinate;
 #[cfg(test)]
 mod tests;
 mod usage;
-mod workspace_layer;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,6 +30,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +38,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_bundle::data::DataDir;
 use stockade_core::network::TRUSTED_INSIDE;
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId, StoredImage};
 use stockade_image::{Image, Record, Store};
 use stockade_jail::network::Listeners;
@@ -44,6 +47,7 @@ use tokio::time::timeout;
 
 use self::call::{Client, Exchange, unexpected_answer};
 pub use self::container::{NewContainer, StagedContainer};
+use self::image_ids::ImageIds;
 use self::input::InputWriter;
 use self::snapshot::Prepared;
 use self::start::Starter;
@@ -92,8 +96,8 @@ impl Native {
     /// The request with its image's tar archive replaced by the directory of the unpacked image.
     /// The archive is unpacked into the data directory unless that directory already exists. The name
     /// of an image of the store is replaced by its digest, and the request is completed with what the
-    /// image says.
-    async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
+    /// image says. Returns also whether the sandbox has the caller's subordinate ids.
+    async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<(SandboxSpec, bool)> {
         if matches!(spec.root, Root::Image(_) | Root::Snapshot(_)) {
             let client = self.0.clone();
             return files::blocking(move || {
@@ -101,16 +105,20 @@ impl Native {
                     Root::Snapshot(snapshot) => snapshot::root_of(&client.directory, snapshot)?,
                     root => Some(root.clone()),
                 };
-                let Some(Root::Image(name)) = root else { return Ok(spec) };
+                let Some(Root::Image(name)) = root else { return Ok((spec, false)) };
                 let image = find_image(&client, &name)?;
-                let one_id = !rustix::process::geteuid().is_root();
+                let ids = image_ids::choose(&client, &spec)?;
+                let subordinate = ids == ImageIds::Subordinate;
+                if subordinate {
+                    image_ids::unpack(&client, &image)?;
+                }
                 let asked = spec.root.clone();
-                let (mut spec, _) = image_root::complete(spec, &image, one_id)
+                let (mut spec, _) = image_root::complete(spec, &image, ids == ImageIds::Own)
                     .map_err(|error| Failure::from(error).into_error(&CREATE))?;
                 if matches!(asked, Root::Snapshot(_)) {
                     spec.root = asked;
                 }
-                Ok(spec)
+                Ok((spec, subordinate))
             })
             .await;
         }
@@ -119,13 +127,13 @@ impl Native {
         }
         let archive = match &spec.root {
             Root::Directory(path) if path.is_file() => path.clone(),
-            _ => return Ok(spec),
+            _ => return Ok((spec, false)),
         };
         let data = self.0.data().to_owned();
         let unpacked = files::blocking(move || {
             stockade_plan::image::directory(&archive, &data).map_err(image_error)
         });
-        Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
+        Ok((SandboxSpec { root: Root::Directory(unpacked.await?), ..spec }, false))
     }
 
     /// Makes the private base of the present state of the host, unless it exists.
@@ -159,7 +167,7 @@ impl Native {
             Directory::open(&data, launcher).map_err(|error| failed(io::Error::other(error)))?;
         // The keeper works in another directory.
         let absolute = data.canonicalize().map_err(failed)?;
-        Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
+        Ok(Self(Arc::new(Client::new(directory, launcher, Starter::new(absolute, keeper, pool)))))
     }
 
     /// Whether the data directory may contain a sandbox. Starts no keeper.
@@ -281,7 +289,7 @@ impl Runtime for Native {
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
-        let spec = &self.with_unpacked_image(spec.clone()).await?;
+        let (spec, subordinate) = &self.with_unpacked_image(spec.clone()).await?;
         let mut attempts = call::ATTEMPTS;
         let mut without_overlay = None;
         loop {
@@ -301,6 +309,7 @@ impl Runtime for Native {
                 id: id.clone(),
                 spec: Box::new(spec.clone()),
                 layers,
+                subordinate: *subordinate,
                 container: None,
             };
             let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
@@ -445,6 +454,10 @@ impl Runtime for Native {
         self.0.execute(&Request::Renew { id: id.clone(), lease }).await
     }
 
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.0.execute(&Request::ChangeLimits { id: id.clone(), change: *change }).await
+    }
+
     async fn pause(&self, id: &SandboxId) -> Result<()> {
         self.0.execute(&Request::Pause { id: id.clone() }).await
     }
@@ -528,6 +541,12 @@ impl Runtime for Native {
             file.set_len(bytes.len() as u64).map_err(failed)
         });
         written.await
+    }
+
+    async fn agent_socket(&self, id: &SandboxId) -> Result<UnixListener> {
+        self.inspect(id).await?;
+        let (client, id) = (self.0.clone(), id.clone());
+        files::blocking(move || agent_socket::make(&client.directory, &id)).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

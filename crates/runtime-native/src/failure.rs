@@ -5,6 +5,7 @@ use std::io;
 
 use stockade_core::{ExecId, SandboxId};
 
+use stockade_jail::subordinate::Missing;
 use stockade_plan::private_base::Error as BaseError;
 
 use super::keeper::STARTER;
@@ -106,6 +107,16 @@ impl From<Error> for Failure {
             Error::Deadline(_) => Self::Deadline,
             // Only an engine of another runtime has it.
             Error::Unavailable { .. } => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<&Missing> for Failure {
+    fn from(missing: &Missing) -> Self {
+        Self::Unsupported {
+            capability: Capability::Users.as_str().to_owned(),
+            reason: missing.to_string(),
+            remedy: missing.remedy(),
         }
     }
 }

@@ -13,7 +13,9 @@ mod images;
 mod input_file;
 pub mod keeper;
 mod socket;
+pub mod subordinate;
 pub mod wire;
+mod workspace_layer;
 
 pub use client::{Native, NewContainer, Options, StagedContainer};
 pub use failure::plan_error;

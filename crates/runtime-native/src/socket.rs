@@ -123,6 +123,19 @@ impl Socket {
         Ok(Self(socket))
     }
 
+    /// Two ends of a connection that waits: neither end returns `WouldBlock`.
+    pub(crate) fn waiting_pair() -> io::Result<(Self, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::SEQPACKET;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((Self(one), other))
+    }
+
+    /// An end of a connection that this process has got.
+    pub(crate) const fn from_descriptor(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
     /// Another descriptor of the same connection.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stockade_bundle::beneath::Timestamp;
 use stockade_core::access::Rules;
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 
 use stockade_runtime::{Ending, Offsets, State, Status, Stream, WindowSize};
@@ -44,6 +44,9 @@ pub enum Request {
         /// already exists, they are ignored. If a locked uid range owns them, the descriptor of the
         /// lock is attached.
         layers: Option<Layers>,
+        /// Whether it has the caller's subordinate ids.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        subordinate: bool,
         /// The container that another engine has made for it, whose init waits at the other end of
         /// the attached descriptor.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,6 +79,13 @@ pub enum Request {
     End {
         /// The sandbox's id.
         id: SandboxId,
+    },
+    /// Change limits of a sandbox. A keeper of an older program closes the connection.
+    ChangeLimits {
+        /// The sandbox's id.
+        id: SandboxId,
+        /// The new values.
+        change: LimitChange,
     },
     /// Stop every process of a sandbox.
     Pause {

@@ -4,16 +4,14 @@ use std::io::Cursor;
 
 use stockade_core::ending::{Ending, Step};
 use stockade_core::{ExecId, SandboxId};
-use stockade_runtime::{
-    Capability, Command, Error, Events, Exec, Offsets, Result, StandardInput, State,
-};
+use stockade_runtime::{Capability, Command, Error, Events, Exec, Offsets, Result, StandardInput};
 use tokio::io::AsyncReadExt as _;
 
+use crate::client::OpenSandbox;
 use crate::execd::{Execd, NewFile};
 use crate::failure::Failure;
 use crate::follow::Follower;
 use crate::record::{ExecRecord, Record, now_ms};
-use crate::runtime::OpenSandbox;
 use crate::script::{
     self, ERRORS, EXITED, INPUT, NO_DIRECTORY, NO_PROGRAM, OUTPUT, PROCESS, RESULT, SCRIPT,
 };
@@ -38,7 +36,7 @@ impl OpenSandbox {
         let mut record = self.current(id).await?;
         let known = record.execs.contains_key(exec);
         if !known {
-            running(&record, "start a command")?;
+            record.require_running("start a command")?;
             let timeout = command
                 .timeout
                 .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
@@ -52,9 +50,10 @@ impl OpenSandbox {
             record.execs.insert(exec.clone(), new);
             self.records()?.store(&record)?;
         }
-        let is_started = record.execs.get(exec).is_some_and(|found| found.remote.is_some());
-        if !is_started && record.ended.is_none() {
-            let started = self.start_script(&record, exec, command).await;
+        let found = record.exec(exec)?;
+        // A command that was to end before it had started does not start any more.
+        if found.remote.is_none() && found.cause.is_none() && record.ended.is_none() {
+            let started = self.start_script(&record, exec, command, known).await;
             let remote = match started {
                 Ok(remote) => remote,
                 Err(error) => {
@@ -67,6 +66,7 @@ impl OpenSandbox {
             };
             if let Some(found) = record.execs.get_mut(exec) {
                 found.remote = Some(remote);
+                found.is_repeated = known;
             }
             self.records()?.store(&record)?;
         }
@@ -74,30 +74,39 @@ impl OpenSandbox {
         Ok(self.follow(id, exec, Offsets::default(), is_fed))
     }
 
+    /// Starts the script of a command. `again` says that it may run already: then its files are replaced
+    /// rather than written, and the script waits for the one that runs.
     async fn start_script(
         &self,
         record: &Record,
         exec: &ExecId,
         command: &Command,
+        again: bool,
     ) -> Result<String> {
         let id = &record.id;
         let execd = self.execd(record).await?;
         let directory = script::directory(exec);
         let text = script::script(exec, command, record.working_directory.as_deref());
-        let input = match &command.input {
-            StandardInput::Whole(bytes) => bytes.clone(),
-            StandardInput::Empty | StandardInput::Streamed => Vec::new(),
-        };
+        let mut files = vec![(SCRIPT, text)];
+        match &command.input {
+            StandardInput::Whole(bytes) => files.push((INPUT, bytes.clone())),
+            StandardInput::Empty => files.push((INPUT, Vec::new())),
+            // The script makes it.
+            StandardInput::Streamed => {}
+        }
         let failed = |failure: Failure| failure.of_sandbox(id, "the start of a command");
         execd.make_directory(script::DIRECTORY, 0o777, None).await.map_err(failed)?;
         execd.make_directory(&directory, 0o700, None).await.map_err(failed)?;
-        for (name, content) in [(SCRIPT, text), (INPUT, input)] {
-            let file =
-                NewFile { path: format!("{directory}/{name}"), mode: Some(0o600), owner: None };
+        for (name, content) in files {
+            let path = format!("{directory}/{name}");
+            if again {
+                execd.replace(&path, content).await.map_err(failed)?;
+                continue;
+            }
+            let file = NewFile { path, mode: Some(0o600), owner: None };
             execd.upload(&file, Box::pin(Cursor::new(content))).await.map_err(failed)?;
         }
-        let started = execd.start(&script::start(exec)).await;
-        started.map_err(|failure| failure.of_sandbox(id, "the start of a command"))
+        execd.start(&script::start(exec)).await.map_err(failed)
     }
 
     /// Follows a command from these offsets on.
@@ -116,7 +125,7 @@ impl OpenSandbox {
     /// How a command ended, if it has: as it is recorded, or as the server and the files inside say.
     pub(crate) async fn ending(&self, id: &SandboxId, exec: &ExecId) -> Result<Option<Ending>> {
         let record = self.current(id).await?;
-        let found = no_exec(&record, exec)?;
+        let found = record.exec(exec)?;
         if let Some(ending) = &found.ending {
             return Ok(Some(ending.clone()));
         }
@@ -127,7 +136,8 @@ impl OpenSandbox {
             self.end_command(id, exec, Ending::TimedOut).await?;
             return Box::pin(self.ending(id, exec)).await;
         }
-        let Some(remote) = &found.remote else { return Ok(None) };
+        // It never started if it was to end before.
+        let Some(remote) = &found.remote else { return Ok(found.cause.clone()) };
         let execd = self.execd(&record).await?;
         let result = self.result(&execd, id, exec).await?;
         if result.is_none() {
@@ -215,13 +225,20 @@ impl OpenSandbox {
                 }
             })
             .await?;
-        let Some(remote) = no_exec(&record, exec)?.remote.clone() else { return Ok(()) };
+        let found = record.exec(exec)?;
         if record.ended.is_some() {
             return Ok(());
         }
         let execd = self.execd(&record).await?;
-        let ended = execd.interrupt(&remote).await;
-        ended.map_err(|failure| failure.of_sandbox(id, "the end of a command"))
+        let failed = |failure: Failure| failure.of_sandbox(id, "the end of a command");
+        if let Some(remote) = &found.remote {
+            execd.interrupt(remote).await.map_err(failed)?;
+        }
+        // What the server knows is then the second script, which waits for the first one, or nothing.
+        if found.is_repeated || found.remote.is_none() {
+            execd.print(&script::kill(exec)).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Sends a signal to the process group of a command.
@@ -309,21 +326,6 @@ fn check(command: &Command) -> Result<()> {
         return Err(Error::Invalid("a command contains a NUL byte, or an invalid name".to_owned()));
     }
     Ok(())
-}
-
-/// Refuses an operation on a sandbox that does not run.
-pub(crate) fn running(record: &Record, operation: &'static str) -> Result<()> {
-    match record.ended {
-        None => Ok(()),
-        Some(_) => Err(Error::WrongState { id: record.id.clone(), state: State::Ended, operation }),
-    }
-}
-
-pub(crate) fn no_exec<'r>(record: &'r Record, exec: &ExecId) -> Result<&'r ExecRecord> {
-    record
-        .execs
-        .get(exec)
-        .ok_or_else(|| Error::NoExec { sandbox: record.id.clone(), exec: exec.clone() })
 }
 
 /// What a result means. The shell inside reports a signal as an exit code of 128 and more.

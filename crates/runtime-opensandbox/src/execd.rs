@@ -1,6 +1,7 @@
 //! Commands and files inside (`execd-api.yaml` of OpenSandbox 1.1).
 
 use std::collections::BTreeMap;
+use std::io::Cursor;
 
 use hyper::header::{HeaderValue, RANGE};
 use hyper::{Method, StatusCode};
@@ -208,6 +209,14 @@ impl Execd {
         let uploaded =
             self.0.upload("/files/upload", sent, before.into(), content, after.into()).await;
         uploaded.map(drop)
+    }
+
+    /// Writes a file that appears complete, in place of an earlier one.
+    pub(crate) async fn replace(&self, path: &str, content: Vec<u8>) -> Result<(), Failure> {
+        let new = format!("{path}.new");
+        let file = NewFile { path: new.clone(), mode: Some(0o600), owner: None };
+        self.upload(&file, Box::pin(Cursor::new(content))).await?;
+        self.rename(&new, path).await
     }
 
     pub(crate) async fn make_directory(

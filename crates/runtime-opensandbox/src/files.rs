@@ -11,9 +11,9 @@ use stockade_runtime::{
 };
 use tokio::io::AsyncReadExt as _;
 
+use crate::client::OpenSandbox;
 use crate::execd::{Execd, NewFile, RemoteFile, bits};
 use crate::failure::Failure;
-use crate::runtime::OpenSandbox;
 use crate::script::quoted_text;
 
 impl OpenSandbox {

@@ -9,7 +9,7 @@ use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{Event, EventSource, Offsets, Result, Stream};
 use tokio::io::AsyncReadExt as _;
 
-use crate::runtime::OpenSandbox;
+use crate::client::OpenSandbox;
 use crate::script::{self, ERRORS, OUTPUT};
 
 /// The pauses between two looks at a command that writes nothing.

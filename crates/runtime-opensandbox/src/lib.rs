@@ -11,10 +11,13 @@
 //!
 //! Reading order: `address` (where the server is), `http` (one request, with its deadline and its
 //! repetitions), `failure` (what an answer means), `lifecycle` and `execd` (the operations), `record`
-//! (what is known of a sandbox here), `script`, `follow` and `feed` (commands), `files`, `tree`, `runtime`.
+//! (what is known of a sandbox here), `client`, `creation` and `state`, `script`, `commands`, `follow` and `feed`
+//! (commands), `files`, `tree`, `runtime` (the trait).
 
 mod address;
+mod client;
 mod commands;
+mod creation;
 mod execd;
 mod failure;
 mod feed;
@@ -26,8 +29,9 @@ mod record;
 mod request;
 mod runtime;
 mod script;
+mod state;
 mod status;
 mod tree;
 
 pub use address::{Address, Protocol};
-pub use runtime::{OpenSandbox, Options};
+pub use client::{OpenSandbox, Options};

@@ -12,7 +12,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use stockade_core::ending::Ending;
 use stockade_core::{ExecId, SandboxId};
-use stockade_runtime::{EndCause, Error, Offsets, Result};
+use stockade_runtime::{EndCause, Error, Offsets, Result, State};
 
 /// How long another operation on the same sandbox may take.
 const LOCK: Duration = Duration::from_secs(90);
@@ -49,6 +49,9 @@ pub(crate) struct Record {
 pub(crate) struct ExecRecord {
     /// Its id at the server; absent until that is known.
     pub(crate) remote: Option<String>,
+    /// Whether an earlier start may have run the command, whose id is not known.
+    #[serde(default)]
+    pub(crate) is_repeated: bool,
     pub(crate) timeout_at_ms: Option<u64>,
     pub(crate) output_limit: Option<u64>,
     /// Whether its input is streamed, and how many pieces of it were passed on.
@@ -64,6 +67,24 @@ pub(crate) struct ExecRecord {
     pub(crate) ending: Option<Ending>,
     #[serde(default)]
     pub(crate) written: Offsets,
+}
+
+impl Record {
+    /// Refuses an operation on a sandbox that does not run.
+    pub(crate) fn require_running(&self, operation: &'static str) -> Result<()> {
+        match self.ended {
+            None => Ok(()),
+            Some(_) => {
+                Err(Error::WrongState { id: self.id.clone(), state: State::Ended, operation })
+            }
+        }
+    }
+
+    /// A command, which must exist.
+    pub(crate) fn exec(&self, exec: &ExecId) -> Result<&ExecRecord> {
+        let missing = || Error::NoExec { sandbox: self.id.clone(), exec: exec.clone() };
+        self.execs.get(exec).ok_or_else(missing)
+    }
 }
 
 /// The records of a data directory.

@@ -38,9 +38,15 @@ pub(crate) fn directory(exec: &ExecId) -> String {
     format!("{DIRECTORY}/{exec}")
 }
 
-/// The command line that runs a script once: whoever makes the directory `started` first.
+/// The command line that runs a script. The command in it runs once: whoever makes the directory `started`
+/// first runs it, and each later script waits for that one, so that it ends with the command.
 pub(crate) fn start(exec: &ExecId) -> String {
     format!("exec sh {}/{SCRIPT}", directory(exec))
+}
+
+/// The command line that kills the process group of a command, which may not have started.
+pub(crate) fn kill(exec: &ExecId) -> String {
+    format!("f={}/{PROCESS}; [ ! -s $f ] || kill -9 -- -$(cat $f) 2>/dev/null; :", directory(exec))
 }
 
 /// The script of a command.
@@ -51,7 +57,12 @@ pub(crate) fn script(exec: &ExecId, command: &Command, default_directory: Option
         text.extend(parts.concat());
         text.push(b'\n');
     };
-    line(&[format!("mkdir {own}/started 2>/dev/null || exit 0").as_bytes()]);
+    line(&[format!(
+        "mkdir {own}/started 2>/dev/null || {{ n=0; while [ ! -s {own}/{PROCESS} ] && [ $n -lt 50 ]; do sleep 0.1; \
+         n=$((n+1)); done; while [ ! -e {own}/{RESULT} ] && kill -0 -- -$(cat {own}/{PROCESS}) 2>/dev/null; do \
+         sleep 0.1; done; exit 0; }}"
+    )
+    .as_bytes()]);
     line(&[format!("finish() {{ echo \"$1\" >{own}/{RESULT}.new; mv {own}/{RESULT}.new {own}/{RESULT}; exit 0; }}").as_bytes()]);
     // A signal is for the program: the script lives to report how that ended.
     line(&[format!("trap : {SIGNALS}").as_bytes()]);
@@ -94,7 +105,7 @@ pub(crate) fn script(exec: &ExecId, command: &Command, default_directory: Option
     let streams = format!(" <{own}/{INPUT} >{own}/{OUTPUT} 2>{own}/{ERRORS}");
     let is_fed = command.input == StandardInput::Streamed;
     if is_fed {
-        line(&[format!("rm -f {own}/{INPUT}; mkfifo {own}/{INPUT}").as_bytes()]);
+        line(&[format!("mkfifo {own}/{INPUT}").as_bytes()]);
         line(&[format!(
             "feed() {{ trap '' {SIGNALS}; n=1; while :; do \
              if [ -e {own}/{PIECE}$n ]; then cat {own}/{PIECE}$n || exit; rm -f {own}/{PIECE}$n; n=$((n+1)); \
@@ -176,6 +187,34 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(own.path().join(name)).unwrap();
         assert_eq!(read(OUTPUT), "input\nit's B\n/usr\n");
         assert_eq!((read(ERRORS).as_str(), read(RESULT).as_str()), ("error\n", "exited 7\n"));
+    }
+
+    #[test]
+    fn a_second_script_waits_for_the_command_of_the_first_one() {
+        use std::os::unix::process::CommandExt as _;
+        let own = tempfile::tempdir().unwrap();
+        let exec = ExecId::new("one").unwrap();
+        let runs = own.path().join("runs");
+        let text = format!("echo run >>{}; sleep 1", runs.display());
+        let arguments = ["sh", "-c", text.as_str()].map(OsString::from).into();
+        let command = Command { arguments, ..Command::default() };
+        let text = String::from_utf8(script(&exec, &command, Some("/"))).unwrap();
+        let text = text.replace(&directory(&exec), own.path().to_str().unwrap());
+        std::fs::write(own.path().join(INPUT), "").unwrap();
+        let start = || {
+            let mut shell = std::process::Command::new("sh");
+            // Each command of a server has a process group of its own.
+            shell.arg("-c").arg(&text).process_group(0).spawn().unwrap()
+        };
+        let mut first = start();
+        while !runs.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut second = start();
+        assert!(second.wait().unwrap().success());
+        assert_eq!(std::fs::read_to_string(own.path().join(RESULT)).unwrap(), "exited 0\n");
+        assert_eq!(std::fs::read_to_string(&runs).unwrap(), "run\n");
+        assert!(first.wait().unwrap().success());
     }
 
     #[test]

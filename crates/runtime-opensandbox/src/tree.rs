@@ -11,9 +11,9 @@ use stockade_core::SandboxId;
 use stockade_runtime::{Error, FileKind, Result, SandboxPath};
 use tokio::io::AsyncReadExt as _;
 
+use crate::client::OpenSandbox;
 use crate::execd::NewFile;
 use crate::files::text;
-use crate::runtime::OpenSandbox;
 use crate::script::{self, quoted_text};
 
 /// How much longer an archive may be than its files.

@@ -1,10 +1,11 @@
 //! What a sandbox has changed in its workspace.
 
+use serde::{Deserialize, Serialize};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Timestamp};
 
 /// The changes of a sandbox in its workspace, besides the directory with the changed files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceChanges {
     /// When the sandbox first used the workspace: a file that the host has changed later may have
     /// been changed by both.

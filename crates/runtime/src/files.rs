@@ -70,7 +70,7 @@ pub enum FileKind {
 }
 
 /// The metadata of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileInfo {
     /// Its last name; `/` for the root.
     pub name: Vec<u8>,
@@ -89,7 +89,7 @@ pub struct FileInfo {
 }
 
 /// A part of a file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRange {
     /// How many bytes to skip.
     pub offset: u64,
@@ -98,7 +98,7 @@ pub struct ReadRange {
 }
 
 /// How a file is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteOptions {
     /// The permission bits of a new file; an existing one keeps its own.
     pub mode: u32,

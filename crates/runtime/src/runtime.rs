@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId, StoredImage};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -157,6 +158,25 @@ pub trait Runtime: Debug + Send + Sync {
     /// expires has ended: its processes end, its files remain.
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()>;
 
+    /// Changes limits of a sandbox whose processes run or are paused: for all of them, where the
+    /// host limits them together, else for the commands that start from now on. A limit that is not
+    /// named stays. The status has the new ones.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for a limit that cannot change here, or not to this value; then none has
+    /// changed. [`Error::NoSandbox`], and [`Error::WrongState`] when it has ended.
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.inspect(id).await?;
+        match change.each().next() {
+            None => Ok(()),
+            Some((limit, _)) => Err(Error::Limit {
+                limit,
+                reason: format!("the runtime `{}` cannot change it", self.name()),
+                remedy: "create another sandbox".to_owned(),
+            }),
+        }
+    }
+
     /// Stops every process. Has no effect on a paused sandbox.
     async fn pause(&self, id: &SandboxId) -> Result<()>;
 
@@ -254,6 +274,19 @@ pub trait Runtime: Debug + Send + Sync {
         self.listeners(id).await.map(drop)?;
         let reason = format!("the runtime `{}` does not support secrets", self.name());
         Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
+    }
+
+    /// Makes the socket of the ssh agent of a sandbox that was requested with one
+    /// ([`SandboxSpec::ssh_agent`]). It replaces an earlier one. The process that accepts from it is
+    /// the agent. Every user inside may connect; none can replace it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it has no directory for it, [`Error::NoSandbox`], and
+    /// [`Error::Unsupported`] where no sandbox can have one.
+    async fn agent_socket(&self, id: &SandboxId) -> Result<UnixListener> {
+        self.inspect(id).await?;
+        let reason = format!("the runtime `{}` does not support ssh agents", self.name());
+        Err((Capability::SshAgent, Unsupported { reason, remedy: None }).into())
     }
 
     /// The metadata of a path. A link at its end is not followed.

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{Extensions, HeaderMap};
+use axum::http::{Extensions, HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_api::Problem;
+use stockade_api::wire::REQUEST_HEADER;
 use stockade_core::Code;
 
 use crate::auth::{HttpAuth, Principal, TcpPeer};
 use crate::failure::Failure;
 use crate::limits::retry_after;
-use crate::metered::Metered;
+use crate::metered::{Metered, Use};
 use crate::observe::{RequestId, Seen, Watch, limit_name};
 
 /// Admits requests.
@@ -73,6 +74,21 @@ impl Admission {
     }
 }
 
+/// What becomes of the body of a request: files are passed on, and everything else is read first.
+fn use_of(headers: &HeaderMap, terms: Terms) -> Use {
+    if terms.is_relayed {
+        return Use::Relayed;
+    }
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let is_file = [b"multipart/".as_slice(), b"application/octet-stream"].iter().any(|prefix| {
+        kind.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    });
+    match is_file || headers.contains_key(REQUEST_HEADER) {
+        true => Use::Streamed,
+        false => Use::Whole,
+    }
+}
+
 /// Serves the request of a principal, if it is within the principal's limits.
 pub(crate) async fn admit<F: Future<Output = Response>>(
     watch: &Watch,
@@ -89,7 +105,8 @@ pub(crate) async fn admit<F: Future<Output = Response>>(
         Err((problem, wait)) => retry_after((terms.refuse)(problem), wait),
         Ok(()) => {
             let (counted, of) = (usage.clone(), name.clone());
-            let request = request.map(|body| Metered::request(body, counted, of, terms.is_relayed));
+            let what = use_of(request.headers(), terms);
+            let request = request.map(|body| Metered::request(body, counted, of, what));
             let response = serve(principal, request).await;
             response.map(|body| Metered::response(body, usage, name))
         }

@@ -1,5 +1,6 @@
 //! The limits of each principal: requests in a minute, and bytes in a minute. What is above them is
-//! refused with 429 and the time after which it may be tried again.
+//! refused with 429 and the time after which it may be tried again. Beside them, how much of the memory the
+//! bodies of its requests take while they arrive.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -19,6 +20,8 @@ use crate::failure::Failure;
 const PERIOD: Duration = Duration::from_secs(60);
 /// Above this number of principals, those that have not sent requests for a while are forgotten.
 const MAX_PRINCIPALS: usize = 10_000;
+/// How many bytes of one principal's requests may wait in memory for the rest of their bodies.
+const ARRIVING_BYTES: usize = 256 << 20;
 
 /// The limits for one principal, in a minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +40,48 @@ pub(crate) struct Usage(Arc<Shared>);
 struct Shared {
     requests: Option<DefaultKeyedRateLimiter<String>>,
     bytes: Option<Bytes>,
+    /// The bytes of each principal that wait in memory.
+    arriving: Mutex<HashMap<String, usize>>,
+}
+
+/// The bytes of a body that wait in memory, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    usage: Usage,
+    principal: String,
+    bytes: usize,
+}
+
+impl Arriving {
+    /// Counts more of them.
+    ///
+    /// # Errors
+    /// If the principal has too many.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Problem> {
+        let mut all = self.usage.0.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(self.principal.clone()).or_default();
+        if count.saturating_add(bytes) > ARRIVING_BYTES {
+            let message = "too many bytes of requests wait for the rest of their bodies";
+            return Err(Problem::new(Code::RateLimited, message)
+                .because(format!("the server keeps at most {ARRIVING_BYTES} of each API key"))
+                .remedied_by("complete other requests first, and send this one again"));
+        }
+        *count += bytes;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let mut all = self.usage.0.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.principal) {
+            *count -= self.bytes;
+            if *count == 0 {
+                all.remove(&self.principal);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,7 +113,12 @@ impl Usage {
             per_period: bytes as f64,
             principals: Mutex::new(HashMap::new()),
         });
-        Self(Arc::new(Shared { requests, bytes }))
+        Self(Arc::new(Shared { requests, bytes, arriving: Mutex::default() }))
+    }
+
+    /// A body of a principal that waits in memory until all of it has arrived.
+    pub(crate) fn arriving(&self, principal: &str) -> Arriving {
+        Arriving { usage: self.clone(), principal: principal.to_owned(), bytes: 0 }
     }
 
     /// Admits a request of a principal.
@@ -174,6 +224,21 @@ mod tests {
         assert_eq!(problem.code, Code::RateLimited);
         assert!(wait > Duration::from_secs(200), "{wait:?}");
         usage.admit("b").unwrap();
+    }
+
+    #[test]
+    fn bodies_that_arrive_take_a_limited_part_of_the_memory() {
+        let usage = Usage::new(Limits::default());
+        let mut first = usage.arriving("a");
+        first.add(ARRIVING_BYTES - 1).unwrap();
+        let mut second = usage.arriving("a");
+        second.add(1).unwrap();
+        assert_eq!(second.add(1).unwrap_err().code, Code::RateLimited);
+        usage.arriving("b").add(1).unwrap();
+        drop(first);
+        second.add(1).unwrap();
+        drop(second);
+        assert!(usage.0.arriving.lock().unwrap().is_empty());
     }
 
     #[test]

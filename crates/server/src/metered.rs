@@ -1,5 +1,5 @@
 //! Bodies of requests and responses whose bytes are counted, and bodies of requests that must arrive in
-//! time.
+//! time and, where they wait in memory for their ends, take a limited part of it.
 
 use std::io;
 use std::pin::Pin;
@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use stockade_api::Problem;
+use stockade_core::Code;
 use tokio::time::{Instant, Sleep};
 
-use crate::limits::Usage;
+use crate::limits::{Arriving, Usage};
 
 /// How long the next part of a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,19 +23,50 @@ pub(crate) struct Metered {
     usage: Usage,
     principal: String,
     deadline: Option<Pin<Box<Sleep>>>,
+    /// For a body that waits in memory for its end.
+    arriving: Option<Arriving>,
+}
+
+/// What becomes of the body of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A program inside a sandbox receives it. It may pause as long as the programs agree on.
+    Relayed,
+    /// It is passed on as it arrives.
+    Streamed,
+    /// It waits in memory for its end.
+    Whole,
+}
+
+/// A body that is refused while it arrives.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.message)]
+pub(crate) struct RefusedBody(pub(crate) Problem);
+
+/// The problem of a body that cannot be read: why it was refused, if it was.
+pub(crate) fn body_problem(error: &(dyn std::error::Error + 'static)) -> Problem {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(RefusedBody(problem)) = error.downcast_ref() {
+            return problem.clone();
+        }
+        cause = error.source();
+    }
+    Problem::new(Code::InvalidInput, error.to_string())
 }
 
 impl Metered {
     /// The body of a response.
     pub(crate) fn response(body: Body, usage: Usage, principal: String) -> Body {
-        Body::new(Self { body, usage, principal, deadline: None })
+        Body::new(Self { body, usage, principal, deadline: None, arriving: None })
     }
 
-    /// The body of a request. `is_relayed` is for one that a program inside a sandbox receives: it may
-    /// pause as long as the programs agree on.
-    pub(crate) fn request(body: Body, usage: Usage, principal: String, is_relayed: bool) -> Body {
-        let deadline = (!is_relayed).then(|| Box::pin(tokio::time::sleep(BODY_TIMEOUT)));
-        Body::new(Self { body, usage, principal, deadline })
+    /// The body of a request.
+    pub(crate) fn request(body: Body, usage: Usage, principal: String, what: Use) -> Body {
+        let has_deadline = what != Use::Relayed;
+        let deadline = has_deadline.then(|| Box::pin(tokio::time::sleep(BODY_TIMEOUT)));
+        let arriving = (what == Use::Whole).then(|| usage.arriving(&principal));
+        Body::new(Self { body, usage, principal, deadline, arriving })
     }
 }
 
@@ -59,6 +92,9 @@ impl HttpBody for Metered {
             && let Some(data) = frame.data_ref()
         {
             this.usage.count(&this.principal, data.len());
+            if let Some(Err(problem)) = this.arriving.as_mut().map(|all| all.add(data.len())) {
+                return Poll::Ready(Some(Err(RefusedBody(problem).into())));
+            }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -84,8 +120,25 @@ mod tests {
         let (_sender, receiver) = tokio::sync::mpsc::channel::<io::Result<Bytes>>(1);
         let body = Body::from_stream(Receiver(receiver));
         let usage = Usage::new(Limits::default());
-        let mut body = Metered::request(body, usage, "a".to_owned(), false);
+        let mut body = Metered::request(body, usage, "a".to_owned(), Use::Whole);
         assert!(body.frame().await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn only_a_body_that_waits_in_memory_is_limited_by_what_others_take() {
+        let usage = Usage::new(Limits::default());
+        let mut others = usage.arriving("a");
+        while others.add(1 << 20).is_ok() {}
+        let read = async |what| {
+            let body = Body::from(vec![0; 2 << 20]);
+            let body = Metered::request(body, usage.clone(), "a".to_owned(), what);
+            axum::body::to_bytes(body, usize::MAX).await
+        };
+        assert!(read(Use::Streamed).await.is_ok() && read(Use::Relayed).await.is_ok());
+        let refused = read(Use::Whole).await.unwrap_err();
+        assert_eq!(body_problem(&refused).code, Code::RateLimited);
+        drop(others);
+        assert!(read(Use::Whole).await.is_ok());
     }
 
     #[tokio::test]

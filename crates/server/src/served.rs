@@ -15,7 +15,7 @@ use crate::auth::HttpAuth;
 use crate::code::Engine;
 use crate::failure::unknown;
 use crate::observe::{Watch, observe};
-use crate::openapi::{Api, document};
+use crate::openapi::{Api, describe_operations, document};
 use crate::opensandbox::Pool;
 use crate::tcp::{AllowedHosts, guard};
 use crate::web::playground;
@@ -69,7 +69,9 @@ pub fn routes(served: Backend) -> web::Served {
 /// The OpenAPI document of all routes.
 pub fn openapi() -> Value {
     let (_, operations) = api(None).into_parts();
-    document(&operations)
+    let mut document = document(&operations);
+    describe_operations(&mut document);
+    document
 }
 
 /// All routes; without anything to serve only for the document.

@@ -2,6 +2,7 @@
 //! machine of this server. A path means something else there than here, and an API key gives rights to
 //! sandboxes, not to this machine.
 
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use stockade_api::{Caller, ChangeNetwork, CreateSandbox, Result};
@@ -70,14 +71,22 @@ fn check_hosts(allow: &[AllowedHost], internal: &[AllowedHost]) -> Result<()> {
     }
     let is_address = |host: &&AllowedHost| match host.target() {
         Target::Exact(name) => is_host_loopback(name),
-        // An address of this machine is not always recognizable as one.
-        Target::Block(_) => true,
+        // Small public ones give no more than an open network gives, except for a rule for exactly one
+        // of this machine.
+        Target::Block(block) => {
+            !block.is_public() || block.single().is_some_and(is_of_this_machine)
+        }
         Target::Subdomains(_) | Target::Any => false,
     };
     match allow.iter().find(is_address) {
         None => Ok(()),
         Some(host) => Err(refused(&format!("the address {host}")).remedied_by(LOCAL)),
     }
+}
+
+/// Whether an interface of this machine has the address, as far as it can be seen.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }
 
 const LOCAL: &str = "on the server's machine: stockade allow ID HOST";
@@ -144,7 +153,9 @@ mod tests {
             network("host.stockade.internal:8080", ""),
             network("a.example 127.0.0.1", ""),
             network("::1", ""),
-            network("9.9.9.9/32", ""),
+            network("192.168.0.0/16", ""),
+            network("8.0.0.0/5", ""),
+            network("2000::/3", ""),
             network("", "mirror.corp.example"),
         ] {
             let problem = check(refused.clone()).unwrap_err();
@@ -158,6 +169,7 @@ mod tests {
             CreateSandbox { image: Some("debian:12".to_owned()), ..plain() },
             CreateSandbox { private_base: Some(true), ..plain() },
             network("a.example:443 *.b.example", ""),
+            network("9.9.9.9/32 8.8.8.0/24:53", ""),
         ] {
             assert_eq!(check(allowed.clone()), Ok(()), "{allowed:?}");
         }

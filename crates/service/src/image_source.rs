@@ -3,7 +3,10 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use stockade_api::Result;
+use stockade_api::{DownloadProgress, Result};
+
+/// What is called with the progress of a download, also after the request has ended.
+pub type Report = Box<dyn Fn(DownloadProgress) + Send + Sync>;
 
 /// Where the images of the store come from.
 #[async_trait]
@@ -13,7 +16,7 @@ pub trait ImageSource: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why there is no image.
-    async fn pull(&self, name: &str) -> Result<()>;
+    async fn pull(&self, name: &str, report: Report) -> Result<()>;
 
     /// The registry that a name leads to.
     ///

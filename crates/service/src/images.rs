@@ -58,6 +58,7 @@ impl Inner {
                      STOCKADE_REGISTRIES={registry} before stockade serve"
                 )));
         }
-        source.pull(name).await
+        let waiting = self.downloads.begin(&caller.owner, name);
+        source.pull(name, Box::new(waiting.report())).await
     }
 }

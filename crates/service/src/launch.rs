@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::activity::Activity;
 use crate::attachments::Attachments;
+use crate::downloads::Downloads;
 use crate::egress::{Egress, StoredValues};
 use crate::failure::store_problem;
 use crate::handoff::Handoffs;
@@ -22,6 +23,7 @@ use crate::published::Published;
 use crate::reaper;
 use crate::reserve::Reserve;
 use crate::service::Service;
+use crate::ssh_agents::SshAgents;
 use crate::store::{identity, sandboxes};
 use crate::terminations::Terminations;
 use crate::tools::Tools;
@@ -62,8 +64,10 @@ impl Service {
             wakers: Wakers::default(),
             tools: Tools::built_in(),
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
+            ssh_agents: SshAgents::new(&store),
             vault: Vault::new(options.vault_key.clone(), options.deadline),
             published: Published::default(),
+            downloads: Downloads::default(),
             site: std::sync::OnceLock::new(),
             link_keys: LinkKeys::default(),
             stop,

@@ -8,7 +8,7 @@
 //! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
 //! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
 //! watches one sandbox. `reaper` removes what has no record, `launch` puts all of it together.
-//! `egress` serves the network of sandboxes. `orbiter`, `fireflow` and `nodes` hold the terms of these
+//! `egress` serves the network of sandboxes, `ssh_agents` their ssh agents. `orbiter`, `fireflow` and `nodes` hold the terms of these
 //! systems.
 
 mod activity;
@@ -16,11 +16,13 @@ mod attachments;
 mod clock;
 mod connection;
 mod delivery;
+mod downloads;
 mod egress;
 mod elsewhere;
 mod events;
 mod failure;
 pub mod fireflow;
+mod first_events;
 mod handoff;
 mod handshake;
 mod host_paths;
@@ -47,6 +49,7 @@ mod sandboxes;
 mod selection;
 mod service;
 mod spec;
+mod ssh_agents;
 mod starts;
 mod store;
 pub mod streams;
@@ -59,7 +62,7 @@ mod vault;
 mod wakers;
 
 pub use host_paths::allowed as allowed_host_path;
-pub use image_source::ImageSource;
+pub use image_source::{ImageSource, Report};
 pub use key_source::KeySource;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;

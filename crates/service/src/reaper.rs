@@ -57,6 +57,7 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
     let Ok(live) = sandboxes::live(&*inner.store).await else { return };
     let ids: Vec<_> = live.iter().map(|(id, _)| id.clone()).collect();
     inner.egress.retain(&ids);
+    inner.ssh_agents.retain(&ids);
     for (id, incarnation) in &live {
         let _ = watch::ensure(engine, id, incarnation).await;
     }
@@ -81,7 +82,7 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
     if let Ok(found) = sandboxes::find(&*inner.store, id).await
         && !found.as_ref().is_some_and(should_be)
     {
-        inner.egress.leave(id).await;
+        inner.leave(id).await;
         let _ = inner.with_deadline(runtime.cleanup(id)).await;
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use stockade_api::{Network, NetworkStatus, Publication, Result, Sandbox};
+use stockade_api::{Network, NetworkStatus, Publication, Result, Sandbox, SshAgentStatus};
 use stockade_core::event::Reason;
 use stockade_core::network::binding::{Binding, CredentialSlot};
 use stockade_core::network::trust_variables;
+use stockade_core::sandbox::Limits;
 use stockade_core::{Isolation, State};
 use stockade_durable::Statement;
 
@@ -36,6 +37,15 @@ impl SandboxRow {
             }
         }
         sandboxes::update(self, seen, request)
+    }
+
+    /// Changes its limits and those of its network, in the same way.
+    pub(crate) fn change_limits(&mut self, limits: Limits, network: Option<Network>) -> Statement {
+        let seen = self.generation;
+        self.generation += 1;
+        self.request.limits = limits;
+        self.request.network = network;
+        sandboxes::update_limits(self, seen)
     }
 
     /// Changes its network, in the same way as [`Self::change`] changes its state.
@@ -132,6 +142,10 @@ impl SandboxRow {
                 .as_ref()
                 .and_then(|it| it.policy().ok())
                 .map(NetworkStatus::new),
+            ssh_agent: request
+                .ssh_agent
+                .as_ref()
+                .map(|agent| SshAgentStatus { keys: agent.keys(), problem: None }),
             published: request
                 .publish
                 .iter()

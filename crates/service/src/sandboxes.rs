@@ -5,21 +5,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     Ack, ApiKey, AppliedBundle, AppliedPatch, ApplyBundle, ApplyPatch, AttachCommand, BundleDetail,
-    BundleList, ById, Caller, ChangeInjections, ChangeMetadata, ChangeNetwork, ChangeWorkspace,
-    CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList, CommitWorkspace,
-    CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret, CreatedKey, DiffBundle,
-    Duplex, Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox,
-    HttpRequest, HttpResponse, HttpStream, ImageList, ImportSecret, Items, KeyList, KillCommand,
-    KillSandbox, ListBundles, ListCommands, ListDirectory, ListKeys, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, NodeOutputs, NodeType, OpenPort, OpenSession, OpenWebSocket,
-    OpenedPort, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges, ReadEvents,
-    ReadFile, ReadOutput, ReadWorkspace, ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle,
-    RemoveFile, RemoveSecret, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result,
-    RevokeKey, RotateSecret, RunNode, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles,
-    SelectedRuntime, SendFiles, SentFiles, Session, SetPermissions, SetSecrets, ShowBundle,
-    Snapshot, StatFile, StoredSecret, StoredSecrets, SyncFiles, TakeSnapshot, Tool, ToolResult,
-    WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
-    WriteFile, WriteResult, WriteSecretFile,
+    BundleList, ById, Caller, ChangeInjections, ChangeLimits, ChangeMetadata, ChangeNetwork,
+    ChangeWorkspace, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
+    CommitWorkspace, CommittedWorkspace, Connect, CreateKey, CreateSandbox, CreateSecret,
+    CreatedKey, DiffBundle, DownloadStatus, Duplex, Empty, Endpoint, Execute, ExecuteResult,
+    FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, ImageList,
+    ImportSecret, Items, KeyList, KillCommand, KillSandbox, ListBundles, ListCommands,
+    ListDirectory, ListKeys, ListSandboxes, Listing, MakeDirectory, MoveFile, NodeOutputs,
+    NodeType, OpenPort, OpenSession, OpenWebSocket, OpenedPort, OperationId, OperationInfo,
+    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReadWorkspace,
+    ReceiveFiles, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, RemoveSecret, Renew,
+    ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RevokeKey, RotateSecret, RunNode,
+    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles,
+    Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, StoredSecret,
+    StoredSecrets, SyncFiles, TakeSnapshot, Tool, ToolResult, WaitDownload, WebSocket,
+    WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree, WriteFile,
+    WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -31,8 +32,8 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     attach, browser, bundles, cancel, collect, commands, create, directory, endpoint, events,
-    exchange, execute, files, injections, keys, lifecycle, metadata, network, output, query,
-    restore, secret_file, secrets, session, snapshot, sync, tool, vault, watch, workspaces,
+    exchange, execute, files, injections, keys, lifecycle, limits, metadata, network, output,
+    query, restore, secret_file, secrets, session, snapshot, sync, tool, vault, watch, workspaces,
 };
 use crate::service::Service;
 use crate::spec;
@@ -83,6 +84,10 @@ impl Sandboxes for Service {
 
     async fn renew(&self, caller: &Caller, request: Renew) -> Result<Sandbox> {
         lifecycle::renew(self, caller, request).await
+    }
+
+    async fn change_limits(&self, caller: &Caller, request: ChangeLimits) -> Result<Sandbox> {
+        limits::change(self, caller, request).await
     }
 
     async fn change_network(&self, caller: &Caller, request: ChangeNetwork) -> Result<Sandbox> {
@@ -273,6 +278,15 @@ impl Sandboxes for Service {
         let runtime = self.inner.runtime(self.inner.default_runtime)?;
         let images = runtime.images().await.map_err(|error| runtime_problem(&error))?;
         Ok(ImageList { images })
+    }
+
+    async fn wait_download(
+        &self,
+        caller: &Caller,
+        request: WaitDownload,
+    ) -> Result<DownloadStatus> {
+        let WaitDownload { image, seen } = request;
+        Ok(self.inner.downloads.wait(&caller.owner, &image, seen).await)
     }
 
     async fn collect_changes(

@@ -158,6 +158,7 @@ fn required(request: &CreateSandbox) -> Vec<(Capability, &'static str)> {
         (request.workspace.is_some(), Capability::Workspace, "workspace"),
         (!request.mounts.is_empty(), Capability::HostMounts, "mounts"),
         (!request.access_rules.is_empty(), Capability::AccessRules, "accessRules"),
+        (request.ssh_agent.is_some(), Capability::SshAgent, "sshAgent"),
         (request.network.is_some(), Capability::Egress, "network"),
         (!request.publish.is_empty(), Capability::Ports, "publish"),
         (

@@ -7,10 +7,13 @@ use std::time::Duration;
 use stockade_api::{CreateSandbox, Expiry, ExpiryAction, Network, Result};
 use stockade_core::access::Rules;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::sandbox::{CacheMount, Root, User};
+use stockade_core::sandbox::{
+    CacheMount, Root, SSH_AGENT_DIRECTORY, SSH_AGENT_SOCKET, SSH_AGENT_VARIABLE, User,
+};
 use stockade_core::{Bytes, Code, OwnerId, Problem, SandboxSpec, SnapshotId, Ttl, cache};
 
 use crate::failure::invalid;
+use crate::ssh_agents;
 use crate::store::sandboxes::SandboxRow;
 
 /// How long a runtime keeps a sandbox that was created and not yet renewed.
@@ -74,6 +77,13 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(invalid(format!("{name:?} is not a valid variable name")));
+        }
+    }
+    if let Some(agent) = &request.ssh_agent {
+        ssh_agents::check(agent)?;
+        if request.environment.contains_key(SSH_AGENT_VARIABLE) {
+            let message = format!("the variable {SSH_AGENT_VARIABLE} is that of the ssh agent");
+            return Err(invalid(message).remedied_by("omit it, or the ssh agent"));
         }
     }
     if request.keep && request.on_expiry == Some(ExpiryAction::Terminate) {
@@ -187,6 +197,10 @@ fn specification(
     for (name, value) in caches.iter().flat_map(CacheMount::variables) {
         environment.entry((*name).to_owned()).or_insert_with(|| (*value).into());
     }
+    if request.ssh_agent.is_some() {
+        let socket = format!("{SSH_AGENT_DIRECTORY}/{SSH_AGENT_SOCKET}");
+        environment.insert(SSH_AGENT_VARIABLE.to_owned(), socket.into());
+    }
     Ok(SandboxSpec {
         root: root(request)?,
         private_base: request.private_base == Some(true),
@@ -202,11 +216,13 @@ fn specification(
         }),
         // Those of an image's user are found where the image is.
         groups: Vec::new(),
+        sudo: request.sudo,
         working_directory: request.working_directory.clone(),
         limits: request.limits,
         best_effort: request.best_effort.clone(),
         access,
         network: request.network.as_ref().map(Network::policy).transpose()?,
+        ssh_agent: request.ssh_agent.is_some(),
         labels,
         // The lease for the whole TTL, however much of it has passed: so it is the same each time.
         lease: match request.expiry {

@@ -5,10 +5,12 @@ mod harness;
 
 use harness::{Harness, caller};
 use stockade_api::{
-    ById, CommandLine, CreateSandbox, Ending, Execute, Expiry, GetSandbox, ListSandboxes,
-    ReadEvents, Renew, RunNode, Sandboxes as _,
+    ById, ChangeLimits, CommandLine, CreateSandbox, Ending, Execute, Expiry, GetSandbox,
+    ListSandboxes, ReadEvents, Renew, RunNode, Sandboxes as _,
 };
 use stockade_core::event::Kind;
+use stockade_core::network::TrafficLimits;
+use stockade_core::sandbox::{LimitChange, LimitName, Limits};
 use stockade_core::{Code, State};
 
 #[tokio::test]
@@ -57,6 +59,57 @@ async fn a_sandbox_is_made_used_and_ended_and_each_step_is_told() {
         Kind::SandboxKilled,
     ];
     assert_eq!(kinds, expected);
+}
+
+#[tokio::test]
+async fn limits_are_changed_in_the_runtime_first_and_then_recorded() {
+    let harness = Harness::new().await;
+    let (service, me) = (&harness.service, caller("u1"));
+    let limits = Limits { cpu_millis: Some(500), ..Limits::default() };
+    let created = harness.create(CreateSandbox { limits, ..CreateSandbox::default() }).await;
+    let id = created.unwrap().id;
+    let change = |bytes| ChangeLimits {
+        id: id.clone(),
+        limits: LimitChange { memory_bytes: Some(bytes), ..LimitChange::default() },
+        network_limits: TrafficLimits::default(),
+    };
+    let changed = service.change_limits(&me, change(7)).await.unwrap();
+    assert_eq!(changed.limits, Limits { memory_bytes: Some(7), ..limits });
+    let calls = || harness.fake.calls("change_limits");
+    assert_eq!(calls(), 1);
+    // What cannot change is not recorded, nor what is no change.
+    let error = stockade_runtime::Error::Limit {
+        limit: LimitName::Memory,
+        reason: "more is in use".to_owned(),
+        remedy: "choose a larger limit".to_owned(),
+    };
+    harness.fake.fail_next("change_limits", error);
+    let refused = service.change_limits(&me, change(3)).await.unwrap_err();
+    assert_eq!(refused.code, Code::LimitUnavailable);
+    assert!(refused.message.contains("nothing was changed"), "{refused:?}");
+    let nothing = ChangeLimits { limits: LimitChange::default(), ..change(1) };
+    let invalid = [change(0), nothing.clone()];
+    for request in invalid {
+        let refused = service.change_limits(&me, request).await.unwrap_err();
+        assert_eq!(refused.code, Code::InvalidInput);
+    }
+    let traffic = TrafficLimits { connections: Some(3), ..TrafficLimits::default() };
+    let without = ChangeLimits { network_limits: traffic, ..nothing };
+    let refused = service.change_limits(&me, without).await.unwrap_err();
+    assert_eq!(refused.code, Code::Conflict);
+    let seen = harness.status(&id).await;
+    assert_eq!((seen.limits.memory_bytes, calls()), (Some(7), 2));
+    let recorded = harness.texts("SELECT resource_spec FROM sandbox_instances").await;
+    assert!(recorded[0].contains("\"memoryBytes\":7"), "{recorded:?}");
+    // Without processes, the next start has them.
+    service.stop(&me, ById { id: id.clone() }).await.unwrap();
+    service.change_limits(&me, change(9)).await.unwrap();
+    assert_eq!(calls(), 2);
+    let started = service.start(&me, ById { id: id.clone() }).await.unwrap();
+    assert_eq!(started.limits.memory_bytes, Some(9));
+    let told = harness.kinds().await.into_iter().filter(|kind| *kind == Kind::LimitsChanged);
+    assert_eq!(told.count(), 2);
+    service.kill(&me, ById { id }.into()).await.unwrap();
 }
 
 #[tokio::test]

@@ -232,12 +232,15 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     let mut skip = false;
-    let options = Options::ENABLE_YAML_STYLE_METADATA_BLOCKS;
-    for (event, range) in Parser::new_ext(document, options).into_offset_iter() {
+    // The parser takes everything between two lines `---` for metadata, wherever they are.
+    let body = front_matter_bytes(document);
+    let parser = Parser::new_ext(&document[body..], Options::empty());
+    for (event, range) in parser.into_offset_iter() {
+        let start = body + range.start;
         match event {
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
                 open = Info::of(&info).map(|info| Block {
-                    line: u32::try_from(position(document, range.start).0).unwrap_or(u32::MAX),
+                    line: u32::try_from(position(document, start).0).unwrap_or(u32::MAX),
                     skipped: info.skip || skip,
                     named: info.file.is_some(),
                     file: SourceFile { path: info.path(), source: String::new() },
@@ -247,7 +250,7 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
             }
             Event::Text(text) => {
                 if let Some(block) = &mut open {
-                    block.chunks.push((block.file.source.len(), range.start));
+                    block.chunks.push((block.file.source.len(), start));
                     block.file.source.push_str(&text);
                 }
             }
@@ -259,6 +262,16 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+/// The length of the metadata at the start of a document: from a line `---` to the next one.
+fn front_matter_bytes(document: &str) -> usize {
+    let mut lines = lines(document);
+    if lines.next().is_none_or(|(_, line)| line.trim_end() != "---") {
+        return 0;
+    }
+    let end = lines.find(|(_, line)| matches!(line.trim_end(), "---" | "..."));
+    end.map_or(0, |(start, line)| start + line.len())
 }
 
 /// The info string after the fence of a program.

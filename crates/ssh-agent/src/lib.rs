@@ -6,7 +6,7 @@
 //! front of it could only ask for signatures, so a fault there would sign anything.
 //!
 //! Reading order: `policy`, `wire` (the protocol, without I/O), `purpose` (what is signed), `session`
-//! (one connection), `signer` (who signs), `serve` (the socket).
+//! (one connection), `signer` and `stored_key` (who signs), `serve` (the socket).
 
 mod error;
 mod policy;
@@ -15,11 +15,13 @@ mod record;
 mod serve;
 mod session;
 mod signer;
+mod stored_key;
 mod wire;
 
 pub use error::Error;
 pub use policy::{Allowed, Policy};
 pub use purpose::Purpose;
-pub use record::{Decision, Record, Records};
+pub use record::{Decision, Observer, Record, Records};
 pub use serve::Running;
-pub use signer::{CallersAgent, SignError, Signer, Signers, StoredKey};
+pub use signer::{CallersAgent, SignError, Signer, Signers};
+pub use stored_key::StoredKey;

@@ -21,6 +21,9 @@ pub struct Policy {
     /// and are used in addition to those of the caller's agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub private_keys: Vec<PathBuf>,
+    /// Secrets of the vault, of the type `ssh`, whose keys are used too. Only a server reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// One permission: to log in at hosts, or to sign messages.

@@ -1,4 +1,5 @@
-//! What an agent records: each signature and each refusal, up to a number. Nothing of what is signed.
+//! What an agent records: each signature and each refusal. Nothing of what is signed. The records of a
+//! run are kept up to a number; those of a sandbox that lives on are sent to an observer that stores them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -27,9 +28,18 @@ pub struct Record {
     pub decision: Decision,
 }
 
+/// Receives the records of an agent, one by one. It must not block.
+pub trait Observer: Send + Sync + std::fmt::Debug {
+    /// Something was signed or refused.
+    fn observe(&self, record: Record);
+}
+
 /// The records of an agent.
 #[derive(Debug, Default)]
-pub struct Records(Mutex<Buffer>);
+pub struct Records {
+    kept: Mutex<Buffer>,
+    observer: Option<Box<dyn Observer>>,
+}
 
 #[derive(Debug, Default)]
 struct Buffer {
@@ -38,8 +48,16 @@ struct Buffer {
 }
 
 impl Records {
+    /// Records that are sent, and not kept.
+    pub fn sent_to(observer: Box<dyn Observer>) -> Self {
+        Self { kept: Mutex::default(), observer: Some(observer) }
+    }
+
     pub(crate) fn add(&self, record: Record) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(observer) = &self.observer {
+            return observer.observe(record);
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.records.len() < MAX_RECORDS {
             kept.records.push(record);
         } else {
@@ -49,7 +67,7 @@ impl Records {
 
     /// The records since the last call, and how many more there were.
     pub fn take(&self) -> (Vec<Record>, u64) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Buffer { records, lost } = std::mem::take(&mut *kept);
         (records, lost)
     }

@@ -42,10 +42,11 @@ impl Running {
         listener: UnixListener,
         policy: &Policy,
         signer: Box<dyn Signer>,
+        records: Records,
     ) -> Result<Self, Error> {
         policy.check_keys(&*signer)?;
         let policy = policy.checked()?;
-        let shared = Arc::new(Shared { policy, signer, records: Records::default() });
+        let shared = Arc::new(Shared { policy, signer, records });
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = Arc::new(stop.map_err(|errno| Error::Socket(errno.into()))?);
         let (own, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
@@ -61,9 +62,14 @@ impl Running {
         &self.shared.records
     }
 
+    /// Makes the agent end without waiting for it: from now on no answer leaves it.
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+    }
+
     /// Ends the agent: nothing is signed afterwards.
     pub fn end(&mut self) {
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.stop();
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
@@ -88,6 +94,12 @@ fn is_readable(of: &impl std::os::fd::AsFd, stop: &OwnedFd, time: Option<Duratio
             Err(_) => return false,
         }
     }
+}
+
+/// Whether the agent has ended.
+fn has_ended(stop: &OwnedFd) -> bool {
+    let mut stop = [PollFd::new(stop, PollFlags::IN)];
+    poll(&mut stop, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>, stop: &Arc<OwnedFd>) {
@@ -129,7 +141,12 @@ fn serve(mut stream: UnixStream, mut session: Session, stop: &OwnedFd) -> io::Re
         }
         let mut message = vec![0; length];
         stream.read_exact(&mut message)?;
-        stream.write_all(&wire::framed(&session.answer(&message)))?;
+        let answer = session.answer(&message);
+        // The signer may have waited for its user, and the agent may have ended meanwhile.
+        if has_ended(stop) {
+            return Ok(());
+        }
+        stream.write_all(&wire::framed(&answer))?;
     }
     Ok(())
 }
@@ -161,8 +178,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent");
         let listener = UnixListener::bind(&path).unwrap();
-        let mut running =
-            Running::start(listener, &Policy::default(), Box::new(None::default())).unwrap();
+        let mut running = Running::start(
+            listener,
+            &Policy::default(),
+            Box::new(None::default()),
+            Records::default(),
+        )
+        .unwrap();
         let mut first = UnixStream::connect(&path).unwrap();
         let mut ask = |message: &[u8]| {
             first.write_all(&wire::framed(message)).unwrap();
@@ -198,7 +220,8 @@ mod tests {
             ..Allowed::default()
         };
         let policy = Policy { allow: vec![allowed], ..Policy::default() };
-        let refused = Running::start(listener, &policy, Box::new(None::default()));
+        let refused =
+            Running::start(listener, &policy, Box::new(None::default()), Records::default());
         assert!(matches!(refused, Err(Error::NoKey(_))));
     }
 }

@@ -1,12 +1,9 @@
-//! Who signs: the caller's own agent, or a private key in memory. What arrives here was permitted.
+//! Who signs: the caller's own agent, or several signers. What arrives here was permitted.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use signature::Signer as _;
-use ssh_key::{Algorithm, PrivateKey};
 
 use crate::error::Error;
 use crate::wire::{self, Reader, put};
@@ -121,48 +118,5 @@ impl Signer for Signers {
             }
         }
         Err(SignError("there is no such key".to_owned()))
-    }
-}
-
-/// A private key in memory, which is erased when it is dropped.
-#[derive(Debug)]
-pub struct StoredKey {
-    key: PrivateKey,
-    public: Vec<u8>,
-}
-
-impl StoredKey {
-    /// Reads a private key in the format of OpenSSH.
-    ///
-    /// # Errors
-    /// [`Error::PrivateKey`], without a part of the text.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let wrong = Error::PrivateKey;
-        let key = PrivateKey::from_openssh(text.trim())
-            .map_err(|_| wrong("it is not in the format of OpenSSH"))?;
-        if key.is_encrypted() {
-            return Err(wrong("it has a passphrase: `ssh-keygen -p` removes it"));
-        }
-        // Operations with private keys of RSA would need constant time, which no kept library has.
-        if !matches!(key.algorithm(), Algorithm::Ed25519 | Algorithm::Ecdsa { .. }) {
-            return Err(wrong("its type is neither ed25519 nor ecdsa"));
-        }
-        let public = key.public_key().to_bytes();
-        Ok(Self { public: public.map_err(|_| wrong("it has no public key"))?, key })
-    }
-}
-
-impl Signer for StoredKey {
-    fn keys(&self) -> Result<Vec<Vec<u8>>, SignError> {
-        Ok(vec![self.public.clone()])
-    }
-
-    fn sign(&self, key: &[u8], data: &[u8], _: u32) -> Result<Vec<u8>, SignError> {
-        if key != self.public {
-            return Err(SignError("there is no such key".to_owned()));
-        }
-        let unable = || SignError("the key cannot sign".to_owned());
-        let made = self.key.try_sign(data).map_err(|_| unable())?;
-        Vec::try_from(made).map_err(|_| unable())
     }
 }

@@ -13,8 +13,12 @@ pub(crate) const SIGN_RESPONSE: u8 = 14;
 pub(crate) const EXTENSION: u8 = 27;
 pub(crate) const EXTENSION_FAILURE: u8 = 28;
 
-/// The flags of a signature with RSA: SHA-256 and SHA-512.
-pub(crate) const RSA_FLAGS: [u32; 2] = [2, 4];
+/// The flag of a signature with RSA and SHA-256.
+pub(crate) const RSA_SHA2_256: u32 = 2;
+/// The flag of a signature with RSA and SHA-512.
+pub(crate) const RSA_SHA2_512: u32 = 4;
+/// The flags of a signature with RSA that are accepted.
+pub(crate) const RSA_FLAGS: [u32; 2] = [RSA_SHA2_256, RSA_SHA2_512];
 
 /// What a message asks for, for a record.
 pub(crate) const fn name(number: u8) -> &'static str {

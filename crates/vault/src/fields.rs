@@ -10,6 +10,8 @@ use zeroize::Zeroizing;
 use crate::error::Error;
 use crate::kind::Kind;
 
+/// The first line of a private key of ssh.
+const SSH_BEGINNING: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 /// The longest value of a field, in bytes.
 const FIELD_BYTES: usize = 64 << 10;
 
@@ -107,6 +109,9 @@ fn check_field(kind: Kind, field: &'static str, value: &str) -> Result<(), Error
         Kind::Alchemy if value.len() < 32 || !is_alphanumeric => {
             wrong("is not 32 or more letters and digits")
         }
+        Kind::Ssh if !value.trim_start().starts_with(SSH_BEGINNING) => {
+            wrong("is no private key in the format of OpenSSH")
+        }
         _ => Ok(()),
     }
 }
@@ -138,6 +143,7 @@ mod tests {
             ("OkxDexApi", &[("apiKey", "a"), ("secretKey", "b"), ("apiPassphrase", "c")]),
             ("0g", &[("privateKey", &long)]),
             ("alchemy", &[("apiKey", &long)]),
+            ("ssh", &[("privateKey", "-----BEGIN OPENSSH PRIVATE KEY-----\nx")]),
         ] {
             assert!(made(kind, values).is_ok(), "{kind}");
         }
@@ -150,6 +156,7 @@ mod tests {
             ("xApp", &[("key", "a")]),
             ("0g", &[("privateKey", "short")]),
             ("alchemy", &[("apiKey", "short")]),
+            ("ssh", &[("privateKey", "-----BEGIN RSA PRIVATE KEY-----\nx")]),
         ] {
             assert!(made(kind, values).is_err(), "{kind}");
         }

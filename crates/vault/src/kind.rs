@@ -1,4 +1,4 @@
-//! The types of secrets with their fields, as FireFlow's vault has them.
+//! The types of secrets with their fields: those of FireFlow's vault, and one of ours for keys of ssh.
 
 use std::fmt;
 
@@ -31,6 +31,8 @@ pub enum Kind {
     OkxDexApi,
     /// An API key of Alchemy.
     Alchemy,
+    /// A private key of ssh. FireFlow has no such type.
+    Ssh,
 }
 
 impl Kind {
@@ -49,9 +51,10 @@ impl Kind {
         Self::XApp,
         Self::OkxDexApi,
         Self::Alchemy,
+        Self::Ssh,
     ];
 
-    /// Its name, which is FireFlow's.
+    /// Its name, which is FireFlow's where it has the type.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Text => "string",
@@ -67,6 +70,7 @@ impl Kind {
             Self::XApp => "xApp",
             Self::OkxDexApi => "OkxDexApi",
             Self::Alchemy => "alchemy",
+            Self::Ssh => "ssh",
         }
     }
 
@@ -82,7 +86,7 @@ impl Kind {
             | Self::Moonshot
             | Self::CoinMarketCap
             | Self::Alchemy => &["apiKey"],
-            Self::ZeroG => &["privateKey"],
+            Self::ZeroG | Self::Ssh => &["privateKey"],
             Self::XApi | Self::XApp => &["key", "secretKey"],
             Self::OkxDexApi => &["apiKey", "apiPassphrase", "secretKey"],
         }

@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
 // Each attempt has a sandbox of its own, which starts with the current project: the changes of the
-// previous attempt are deleted.
+// previous attempt are deleted, so both attempts fail in the same way, and the run fails.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });

@@ -1,44 +1,48 @@
-// Calls operations of a Stockade server. The caller gives the function that sends requests, since only
-// it knows the server and its key.
-import type { ISandboxWorkflowHandle, SandboxWorkflowStatus } from "./types.ts";
+// A client of one server.
+import type { DiffBundle, Event, OutputItem, PathDiff, ReadEvents, ReadOutput } from "./generated/models.ts";
+import type { CallOptions } from "./generated/operations.ts";
+import { Operations } from "./generated/operations.ts";
+import type { ServerOptions } from "./locate.ts";
+import { locate } from "./locate.ts";
+import { Transport } from "./transport.ts";
 
-/** Sends an operation with its request as JSON, and returns its answer. */
-export type SendOperation = (operation: string, request: unknown) => Promise<unknown>;
+/**
+ * A client of one server: of the one at a URL, or of that of the data directory, which `stockade` starts when
+ * it is needed. It has a method for each operation of the server. `Sandbox` is easier to use.
+ */
+export class Client extends Operations {
+  readonly transport: Transport;
 
-/** The record of an operation. */
-export interface OperationInfo {
-  workflowId: string;
-  name: string;
-  status: SandboxWorkflowStatus;
-  result: unknown;
-  error: { code: string; message: string; cause?: string | null } | null;
-}
+  constructor(options: ServerOptions = {}) {
+    super();
+    this.transport = new Transport(locate(options));
+  }
 
-/** An error with its stable code. */
-export class SandboxError extends Error {
-  constructor(
-    readonly code: string,
-    message: string,
-  ) {
-    super(message);
-    this.name = "SandboxError";
+  protected override call(operation: string, request: unknown, options?: CallOptions): Promise<unknown> {
+    return this.transport.call(operation, request, options?.key);
+  }
+
+  /** Sends an operation by its name, as FireFlow's nodes and services need it. */
+  readonly send = (operation: string, request: unknown): Promise<unknown> =>
+    this.transport.call(operation, request);
+
+  /** Reads the output of `executeStream`, beginning at an offset; ends after the command's end. */
+  readOutput(request: ReadOutput): AsyncGenerator<OutputItem, void, undefined> {
+    return this.transport.lines("/v0/output", request) as AsyncGenerator<OutputItem, void, undefined>;
+  }
+
+  /** Reads the events of the caller's sandboxes. */
+  readEvents(request: ReadEvents): AsyncGenerator<Event, void, undefined> {
+    return this.transport.lines("/v0/events", request) as AsyncGenerator<Event, void, undefined>;
+  }
+
+  /** Shows the changed lines of a bundle, path by path. */
+  diffBundle(request: DiffBundle): AsyncGenerator<PathDiff, void, undefined> {
+    return this.transport.lines("/v0/diff", request) as AsyncGenerator<PathDiff, void, undefined>;
+  }
+
+  /** Closes the connections. The sandboxes and the server keep running. */
+  close(): void {
+    this.transport.close();
   }
 }
-
-/** The handle of a long operation. */
-export const handleOf = <Result>(
-  send: SendOperation,
-  workflowId: string,
-): ISandboxWorkflowHandle<Result> => ({
-  workflowId,
-  async getStatus() {
-    return ((await send("operation", workflowId)) as OperationInfo).status;
-  },
-  async getResult() {
-    for (;;) {
-      const info = (await send("wait_operation", workflowId)) as OperationInfo;
-      if (info.error !== null) throw new SandboxError(info.error.code, info.error.message);
-      if (info.status !== "waiting" && info.status !== "running") return info.result as Result;
-    }
-  },
-});

@@ -139,7 +139,7 @@ async fn call(
         answers.push((name, dispatch(service, &me, name, &request).await.err()));
     }
     let execute: Execute = program(id, &["true"]);
-    let session = OpenSession { execute, terminal: None, input: false };
+    let session = OpenSession { execute, terminal: None, input: false, survives: false };
     answers.push(("open_session", service.open_session(&me, session).await.err()));
     let events = ReadEvents { sandbox_id: Some(id.clone()), ..ReadEvents::default() };
     answers.push(("read_events", service.read_events(&me, events).await.err()));

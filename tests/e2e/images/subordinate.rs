@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use serde_json::json;
 
 use super::sample::{Layer, base, busybox, import};
+use crate::daemons::{self, wait_until};
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 
 /// The first subordinate id on the host.
@@ -24,7 +25,8 @@ fn image(world: &World, test: &str) -> bool {
     }
     let Some(shell) = busybox(test) else { return false };
     let files = Layer::default().owner(33).directory("data").file("data/file", b"of 33\n");
-    let last = Layer::default().owner(65_534).file("data/nobody", b"");
+    let last =
+        Layer::default().owner(65_534).file("data/nobody", b"").owner(1234).directory("mine");
     import(world, "many:1", vec![base(&shell, "bin"), files, last], json!({ "User": "1234" }));
     true
 }
@@ -126,6 +128,153 @@ fn what_is_missing_is_named_with_the_fix(world: &World) {
     }
 }
 
+/// The owners on the host of everything below a directory.
+fn owners(directory: &std::path::Path) -> std::collections::BTreeSet<u32> {
+    let mut all = std::collections::BTreeSet::new();
+    let mut ahead = vec![directory.to_owned()];
+    while let Some(path) = ahead.pop() {
+        let Ok(found) = fs::symlink_metadata(&path) else { continue };
+        all.insert(found.uid());
+        if found.is_dir() {
+            ahead.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        }
+    }
+    all
+}
+
+fn a_sandbox_has_them_to_its_end(world: &World) {
+    if !image(world, "images::subordinate::a_sandbox_has_them_to_its_end") {
+        return;
+    }
+    let ranges = format!("{}:{FIRST}:65536\n", world.identity.uid());
+    let call = |words: &[&str]| stockade(world, &ranges, words);
+    let works = |words: &[&str]| {
+        let output = call(words);
+        assert!(output.status.success(), "{words:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let create =
+        ["create", "--id", "box", "--pull", "never", "--image", "many:1", "--workspace", "."];
+    works(&create);
+    let sh = |id: &str, script: &str| works(&["exec", id, "--", "sh", "-c", script]);
+    let expected = "1234\n33\n0\n65534\n";
+    assert_eq!(sh("box", "id -u; stat -c %u /data/file /etc /data/nobody"), expected);
+    // Its output belongs to its user, and what the image protects is protected.
+    assert_eq!(
+        sh("box", "echo again > /dev/stdout; rm /data/file 2> /dev/null || echo denied"),
+        "again\ndenied\n"
+    );
+    works(&[
+        "exec",
+        "--user",
+        "33",
+        "box",
+        "--",
+        "sh",
+        "-c",
+        "umask 077; mkdir /data/own; echo secret > /data/own/file",
+    ]);
+    works(&[
+        "exec",
+        "--user",
+        "0",
+        "box",
+        "--",
+        "sh",
+        "-c",
+        &format!("cd {}; echo new > made; chmod 600 made", world.project.display()),
+    ]);
+    // Its root is the caller without any capability, and reaches nothing of other users.
+    let attack = "grep CapEff /proc/self/status; cat /data/own/file || echo denied";
+    let seen = works(&["exec", "--user", "0", "box", "--", "sh", "-c", attack]);
+    assert_eq!(seen, "CapEff:\t0000000000000000\ndenied\n");
+    let map = sh("box", "cat /proc/self/uid_map");
+    let numbers: Vec<_> = map.split_ascii_whitespace().collect();
+    assert_eq!(numbers[..3], ["0", &world.identity.uid().to_string(), "1"], "{map}");
+    let layers = world.data().join("runtime");
+    assert!(owners(&layers).contains(&(FIRST + 32)), "{:?}", owners(&layers));
+
+    // Files from outside: read, written and listed with their owners inside.
+    fs::write(world.path("outer"), "outer\n").unwrap();
+    world.chown(&world.path("outer"));
+    works(&["cp", world.path("outer").to_str().unwrap(), "box:/mine/outer"]);
+    assert_eq!(sh("box", "cat /mine/outer; stat -c %u /mine/outer"), "outer\n1234\n");
+    let copied = world.path("copied");
+    works(&["cp", "box:/data", copied.to_str().unwrap()]);
+    assert_eq!(fs::read_to_string(copied.join("own/file")).unwrap(), "secret\n");
+    assert_eq!(owners(&copied), [world.identity.uid()].into());
+
+    // A snapshot, and a sandbox from it, have the same owners.
+    works(&["snapshot", "box", "--as", "snap"]);
+    works(&["restore", "snap", "--id", "again", "--workspace", "."]);
+    let script = "stat -c %u /data/own /data/file; id -u";
+    assert_eq!(sh("again", script), "33\n33\n1234\n");
+    works(&["pause", "box"]);
+    works(&["resume", "box"]);
+    works(&["stop", "box"]);
+    works(&["start", "box"]);
+    assert_eq!(works(&["exec", "--user", "33", "box", "--", "cat", "/data/own/file"]), "secret\n");
+
+    // What it has changed in the workspace becomes a bundle; then nothing is left of it.
+    works(&["kill", "box"]);
+    works(&["kill", "again", "--discard"]);
+    works(&["snapshots", "--remove", "snap"]);
+    works(&["apply", "latest"]);
+    let made = fs::metadata(world.project.join("made")).unwrap();
+    assert_eq!((made.uid(), made.mode() & 0o777), (world.identity.uid(), 0o600));
+    wait_until("no file of subordinate ids is left", || {
+        owners(&layers) == [world.identity.uid()].into()
+    });
+    works(&["image", "rm", "many:1"]);
+    assert_eq!(owners(&world.data()), [world.identity.uid()].into());
+}
+
+fn a_sandbox_without_them_is_refused_before_it_is_made(world: &World) {
+    if !image(world, "images::subordinate::a_sandbox_without_them_is_refused_before_it_is_made") {
+        return;
+    }
+    let create = ["create", "--pull", "never", "--image", "many:1", "--user", "33"];
+    let refused = stockade(world, "nobody-else:1:65536\n", &create);
+    let said = text(&refused);
+    assert!(!refused.status.success() && said.contains("[UNSUPPORTED]"), "{said}");
+    assert!(said.contains("/etc/subuid") && said.contains("usermod --add-subuids"), "{said}");
+    let listed = stockade(world, "", &["ls", "--json"]);
+    assert!(text(&listed).contains("\"sandboxes\": []"), "{}", text(&listed));
+    // Its own user is no reason to fail.
+    let made =
+        stockade(world, "", &["create", "--id", "one", "--pull", "never", "--image", "many:1"]);
+    assert!(made.status.success(), "{}", text(&made));
+    assert!(text(&made).contains("usermod --add-subuids"), "{}", text(&made));
+    let own = stockade(world, "", &["exec", "one", "--", "id", "-u"]);
+    prints(&own, &format!("{}\n", world.identity.uid()));
+}
+
+fn a_killed_server_and_keeper_leave_none_of_their_files(world: &World) {
+    if !image(world, "images::subordinate::a_killed_server_and_keeper_leave_none_of_their_files") {
+        return;
+    }
+    let ranges = format!("{}:{FIRST}:65536\n", world.identity.uid());
+    let works = |words: &[&str]| {
+        let output = stockade(world, &ranges, words);
+        assert!(output.status.success(), "{words:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    works(&["create", "--id", "box", "--pull", "never", "--image", "many:1"]);
+    works(&["exec", "--user", "33", "box", "--", "sh", "-c", "umask 077; echo kept > /data/own"]);
+    let data = world.data();
+    let of_data = [daemons::servers(&data), daemons::keepers(&data)].concat();
+    assert!(of_data.len() >= 2, "{of_data:?}");
+    for process in of_data {
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    }
+    assert_eq!(works(&["exec", "--user", "33", "box", "--", "cat", "/data/own"]), "kept\n");
+    works(&["kill", "box"]);
+    let runtime = data.join("runtime");
+    wait_until("no file of subordinate ids is left", || {
+        owners(&runtime) == [world.identity.uid()].into()
+    });
+}
+
 /// As an ordinary user only: root has ids anyway.
 macro_rules! as_user {
     ($($name:ident),+ $(,)?) => {$(
@@ -138,4 +287,10 @@ macro_rules! as_user {
     )+};
 }
 
-as_user![an_image_has_all_its_ids, what_is_missing_is_named_with_the_fix];
+as_user![
+    a_killed_server_and_keeper_leave_none_of_their_files,
+    a_sandbox_has_them_to_its_end,
+    a_sandbox_without_them_is_refused_before_it_is_made,
+    an_image_has_all_its_ids,
+    what_is_missing_is_named_with_the_fix,
+];

@@ -30,7 +30,7 @@ fn own_key(world: &World) -> String {
 }
 
 /// Opens a session; returns its header.
-fn open(server: Address, auth: &str) -> String {
+pub(crate) fn open(server: Address, auth: &str) -> String {
     let opened = post(server, &[auth], &hello());
     assert_eq!(opened.status, 200, "{}", opened.text());
     let session = header(&opened, "mcp-session-id");
@@ -58,7 +58,7 @@ fn result(response: &Response) -> Value {
     message.get("result").unwrap_or(&message).clone()
 }
 
-fn call(server: Address, headers: &[&str], tool: &str, arguments: &Value) -> Value {
+pub(crate) fn call(server: Address, headers: &[&str], tool: &str, arguments: &Value) -> Value {
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": tool, "arguments": arguments}});
     result(&post(server, headers, &message))

@@ -5,7 +5,7 @@
 //! `copy` moves files, `bundles` decides about changes and `collect` collects them,
 //! `copied_workspace` tests hosts without overlays, `network` connects to what the policy allows,
 //! `ports` leads from the host inside, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `vault` for those
-//! of stored secrets, `server`
+//! of stored secrets, `ssh_agent` for the agent that lives as long as the sandbox, `server`
 //! kills, overloads and deceives the server, `without_server` is about `--in-process`, completions
 //! and manual pages, and `words` about ids, answers and names.
 
@@ -23,6 +23,7 @@ mod network;
 mod ports;
 mod secrets;
 mod server;
+mod ssh_agent;
 mod start_of_workspace;
 mod vault;
 mod without_server;

@@ -2,25 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Server, key};
-use crate::call::Outcome;
+use crate::call::{Call, Outcome};
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 
 /// Where the packages are installed.
-fn packages() -> PathBuf {
+pub(super) fn packages() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages")
 }
 
 /// A file of ours that uses a client.
-fn script(name: &str) -> String {
+pub(super) fn script(name: &str) -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packages");
     directory.join(name).to_str().unwrap().to_owned()
 }
 
 /// A server, and a client's program that uses it.
-struct Setup {
+pub(super) struct Setup {
     world: World,
     server: Server,
     key: String,
@@ -30,9 +31,13 @@ struct Setup {
 impl Setup {
     /// `None` if the client is not installed, which is reported as a skipped test.
     fn new(test: &str, program: PathBuf, installed: &str) -> Option<Self> {
+        Self::of(&format!("served::e2b::{test}"), program, installed)
+    }
+
+    /// The same for the test with this whole name.
+    pub(super) fn of(test: &str, program: PathBuf, installed: &str) -> Option<Self> {
         if !program.exists() || !packages().join(installed).exists() {
-            let test = format!("served::e2b::{test}");
-            skip(&test, "the client is not installed: cargo xtask ci installs it");
+            skip(test, "the client is not installed: cargo xtask ci installs it");
             return None;
         }
         stockade_test_support::require_nextest();
@@ -44,7 +49,12 @@ impl Setup {
     }
 
     /// Runs the program with the variables that its users set.
-    fn run(&self, arguments: &[&str]) -> Outcome {
+    pub(super) fn run(&self, arguments: &[&str]) -> Outcome {
+        self.call(arguments).finish()
+    }
+
+    /// The same, to be started.
+    pub(super) fn call(&self, arguments: &[&str]) -> Call {
         let url = format!("http://{}", self.server.host());
         self.world
             .on_host(&self.program, arguments)
@@ -52,10 +62,9 @@ impl Setup {
             .env("E2B_API_URL", &url)
             .env("E2B_SANDBOX_URL", &url)
             .env("E2B_API_KEY", &self.key)
-            .finish()
     }
 
-    fn report(&self, arguments: &[&str]) -> Value {
+    pub(super) fn report(&self, arguments: &[&str]) -> Value {
         let outcome = self.run(arguments);
         outcome.succeeds();
         outcome.json()
@@ -287,6 +296,53 @@ fn langchain() {
     let outcome = setup.run(&arguments);
     outcome.succeeds();
     assert!(outcome.stdout.contains(" passed"), "{outcome}");
+}
+
+/// Starts a command in the background, and prints the sandbox and the number of the command.
+const START: &str = r#"
+import json
+from e2b import Sandbox
+sandbox = Sandbox.create(timeout=600)
+handle = sandbox.commands.run("echo before; read line; echo after $line; exit 3", background=True, stdin=True)
+print(json.dumps([sandbox.sandbox_id, handle.pid]))
+"#;
+
+/// Joins it again, and prints what it observed.
+const JOIN: &str = r#"
+import json
+import sys
+from e2b import CommandExitException, Sandbox
+sandbox = Sandbox.connect(sys.argv[1])
+pid = int(sys.argv[2])
+listed = [(one.pid == pid, one.cmd) for one in sandbox.commands.list()]
+handle = sandbox.commands.connect(pid)
+sandbox.commands.send_stdin(pid, "line\n")
+try:
+    handle.wait()
+except CommandExitException as error:
+    ended = [error.stdout, error.exit_code]
+print(json.dumps({"listed": listed, "ended": ended, "left": len(sandbox.commands.list())}))
+"#;
+
+/// A command continues when the server is killed or stopped, and is joined by its number.
+#[test]
+fn a_command_outlives_the_server() {
+    let program = "e2b/bin/python";
+    let test = "a_command_outlives_the_server";
+    let Some(mut setup) = Setup::new(test, packages().join(program), program) else { return };
+    for signal in [Signal::KILL, Signal::TERM] {
+        let started = setup.report(&["-c", START]);
+        let (id, pid) = (started[0].as_str().unwrap().to_owned(), started[1].to_string());
+        setup.server.running.signal(signal);
+        setup.server = Server::start(&setup.world, &[]);
+        let joined = setup.report(&["-c", JOIN, &id, &pid]);
+        let expected = json!({
+            "listed": [[true, "/bin/bash"]],
+            "ended": ["before\nafter line\n", 3],
+            "left": 0,
+        });
+        assert_eq!(joined, expected, "{signal:?}");
+    }
 }
 
 /// The page for users of these clients.

@@ -153,6 +153,55 @@ fn a_token_opens_one_sandbox(world: &World) {
 
 as_root_and_as_user!(a_token_opens_one_sandbox);
 
+/// Only the ports of a sandbox that was created so, only those of its programs, and only as long as the key of
+/// its owner is valid.
+#[test]
+fn ports_are_public_on_request() {
+    let world = World::new(crate::harness::Identity::User);
+    let mut server = Server::start(&world, &[]);
+    let (key, key_id) = key(&world, &[]);
+    let header = format!("X-API-KEY: {key}");
+    let create = |network: Value| {
+        let request = json!({ "templateID": "base", "timeout": 600, "network": network });
+        let created = server.json("POST /v2/sandboxes", &[&header], &request);
+        assert_eq!(created.status, 201, "{}", created.text());
+        credentials(&created).id
+    };
+    let open = create(json!({ "allowPublicTraffic": true, "denyOut": ["0.0.0.0/0"] }));
+    let closed = create(json!({ "denyOut": ["0.0.0.0/0"] }));
+    for id in [&open, &closed] {
+        let serve = "echo here > index.html; exec python3 -m http.server 8000";
+        let words = ["exec", "--detach", "--cwd", "/tmp", id, "--", "sh", "-c", serve];
+        world.stockade(&words).finish().succeeds();
+    }
+    let get = |server: &Server, id: &str, port: u16, path: &str| {
+        let [id_header, port_header] = address(id, port);
+        let by_header = server.request(&format!("GET {path}"), &[&id_header, &port_header], b"");
+        let host = format!("{port}-{id}.{}", server.host());
+        let head = head(&format!("GET {path}"), &host, &[], b"");
+        (by_header, server.raw(&head, b""))
+    };
+    crate::daemons::wait_until("the server inside listens", || {
+        get(&server, &open, 8000, "/index.html").0.status == 200
+    });
+    let statuses = |server: &Server, id: &str, port: u16, path: &str| {
+        let (by_header, by_name) = get(server, id, port, path);
+        (by_header.status, by_name.status)
+    };
+    assert_eq!(get(&server, &open, 8000, "/index.html").1.text().trim(), "here");
+    assert_eq!(statuses(&server, &closed, 8000, "/index.html"), (401, 401));
+    assert_eq!(statuses(&server, &open, ENVD, "/files?path=/etc/passwd"), (401, 401));
+    assert_eq!(statuses(&server, &open, INTERPRETER, "/contexts"), (401, 401));
+    // Another server knows it as well.
+    drop(server);
+    server = Server::start(&world, &[]);
+    assert_eq!(statuses(&server, &open, 8000, "/index.html"), (200, 200));
+    assert_eq!(statuses(&server, &closed, 8000, "/index.html"), (401, 401));
+    world.stockade(&["keys", "create"]).finish().succeeds();
+    world.stockade(&["keys", "revoke", &key_id]).finish().succeeds();
+    assert_eq!(statuses(&server, &open, 8000, "/index.html"), (401, 401));
+}
+
 #[test]
 fn what_belongs_to_a_sandbox_is_not_found_from_another() {
     let world = World::new(crate::harness::Identity::Root);

@@ -50,7 +50,11 @@ fn document(id: &str) -> Value {
         }
         // Those under other host names have a server of their own.
         methods.retain(|_, operation| operation.get("servers").is_none());
-        !methods.is_empty() && !path.contains("/proxy/{port}") && path != "/metrics"
+        // The operations of Stockade's own clients end the sandbox, too, and work on files of the server.
+        !methods.is_empty()
+            && !path.contains("/proxy/{port}")
+            && !path.starts_with("/stockade/")
+            && path != "/metrics"
     });
     document
 }

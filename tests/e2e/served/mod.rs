@@ -2,10 +2,10 @@
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` and `e2b` with
 //! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `e2b_secrets` uses its
-//! secrets, `remote` the commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
+//! secrets, `frameworks` are released frameworks, `remote` the commands of Stockade, `code` runs code in contexts, `database` has its records elsewhere; `ports` is about
 //! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
 //! itself, `stopped` about the ends of streams, `killed` about servers
-//! that are killed, `limited` about limits and metrics; `hostile` and `fuzzed` send requests that no client
+//! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile` and `fuzzed` send requests that no client
 //! sends, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod browsers;
@@ -17,6 +17,7 @@ mod e2b;
 mod e2b_access;
 mod e2b_secrets;
 mod every_route;
+mod frameworks;
 mod from_inside;
 mod fuzzed;
 mod hostile;
@@ -24,6 +25,7 @@ mod isolated;
 mod killed;
 mod limited;
 mod listener;
+mod machine;
 mod operations;
 mod own_programs;
 mod playground;

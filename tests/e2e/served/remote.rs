@@ -13,6 +13,7 @@ use super::{Server, key};
 use crate::call::{Call, Outcome};
 use crate::daemons::wait_until;
 use crate::harness::World;
+use crate::registry::interrupted::{SlowRegistry, large};
 
 /// A client with a data directory of its own, so that nothing happens on the server's by accident.
 struct Client<'w> {
@@ -493,7 +494,30 @@ fn each_command_takes_a_data_directory(world: &World) {
     }
 }
 
+/// The server downloads an image that it does not have, and the client sees how far it is.
+fn the_progress_of_a_download_is_seen_from_elsewhere(world: &World) {
+    let registry = SlowRegistry::start(&large(world));
+    let settings = [("STOCKADE_REGISTRIES", registry.host.as_str())];
+    let server = Server::start_with(world, &[], &settings);
+    let (mine, _) = key(world, &["--owner", "me"]);
+    let me = Client::new(world, url(&server), &mine);
+    let name = format!("{}/team/large:1", registry.host);
+    let mut creating = me.call(&["create", "--id", "box", "--image", &name, "--json"]).start();
+    creating.wait_for_message(&format!("the server pulls {name} from 127.0.0.1:"));
+    registry.release();
+    let created = creating.finish();
+    created.succeeds();
+    assert_eq!(created.json()["id"], "box");
+    // A pipe gets lines, and few of them.
+    assert!(created.stderr.contains(": 1 of 1 layers, 3.8 MiB\n"), "{created}");
+    assert!(created.stderr.lines().count() <= 4 && !created.stderr.contains('\r'), "{created}");
+    // The next one is quick, and says nothing.
+    let again = me.run(&["create", "--image", &name]);
+    assert!(!again.succeeds().stderr.contains("pull"), "{again}");
+}
+
 as_root_and_as_user!(
+    the_progress_of_a_download_is_seen_from_elsewhere,
     commands_work_with_the_sandboxes_of_a_server,
     nothing_runs_here_when_a_server_is_named,
     bundles_of_a_server_are_reviewed_from_elsewhere,

@@ -203,6 +203,7 @@ fn of_sandboxes(world: &World) {
     call("create-with-network", &create);
     call("allow", &["allow", "open", "other.example", "--json"]);
     call("refuse", &["refuse", "open", "other.example", "--json"]);
+    call("update", &["update", "open", "--max-connections", "7", "--json"]);
     let set = ["secret", "set", "open", "API_KEY@service.example", "--json"];
     let value = "sk-Zq83hTnw04LxvUe7RbN2";
     calls.prepared("secret-set", &set, world.stockade(&set).env("API_KEY", value));

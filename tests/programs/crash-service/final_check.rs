@@ -175,7 +175,10 @@ fn check_lifecycle(life: &[Kind]) -> Result<(), &'static str> {
             // sandbox's end.
             Kind::CommandCompleted => {}
             // Denied connections are recorded independently of the life cycle.
-            Kind::NetworkRefused | Kind::SecretMisdirected | Kind::FilesCopied => {}
+            Kind::NetworkRefused
+            | Kind::SecretMisdirected
+            | Kind::FilesCopied
+            | Kind::SshAgentUsed => {}
             _ if ended => return Err("something happens after its end"),
             Kind::SandboxKilled => ended = true,
             // A sandbox that could not be created has no start event, and does nothing.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use serde_json::Value;
-use stockade_core::sandbox::{LimitName, Limits};
+use stockade_core::sandbox::{LimitChange, LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_runtime::{Command, Ending, Error, Event, Exec, Runtime as _, State};
 use stockade_runtime_native::{Native, Options};
@@ -25,6 +25,10 @@ pub(crate) const CHECKS: &[Check] = &[
     ("held-out-of-memory", |groups| run_part(&groups.scope(), "out-of-memory")),
     ("held-limits-outlive-the-keeper", |groups| run_part(&groups.scope(), "keeper-killed")),
     ("held-processor-share", |groups| run_part(&groups.scope(), "processor-share")),
+    ("held-limits-are-seen-as-root", |groups| run_part(&groups.session(0), "seen")),
+    ("held-limits-are-seen-as-user", |groups| run_part(&groups.scope(), "seen")),
+    ("held-limits-change-as-root", |groups| run_part(&groups.session(0), "changed")),
+    ("held-limits-change-as-user", |groups| run_part(&groups.scope(), "changed")),
     ("held-limits-are-refused", |groups| run_part(&groups.session(USER), "refused")),
     ("held-pause", |groups| run_part(&groups.scope(), "pause")),
     ("held-clocks-are-set", clocks_are_set),
@@ -50,6 +54,8 @@ pub(crate) fn part(name: &str) {
             "out-of-memory" => out_of_memory(&scene).await,
             "keeper-killed" => keeper_killed(&scene).await,
             "processor-share" => processor_share(&scene).await,
+            "seen" => seen(&scene).await,
+            "changed" => changed(&scene).await,
             "refused" => refused(&scene).await,
             "pause" => pause(&scene).await,
             "clocks" => clocks(&scene).await,
@@ -210,6 +216,87 @@ async fn processor_share(scene: &Scene) -> String {
     scene.native.kill(&id, &ExecId::new("spin").unwrap()).await.unwrap();
     assert_eq!(wait_for_output(spinning).await.0, Ending::Killed);
     "cpu.max is 20000 100000 and throttles".to_owned()
+}
+
+/// Where the runtimes of languages look for limits: in the command's own group.
+const READ_LIMITS: &str = "read -r group < /proc/self/cgroup && \
+    cd /sys/fs/cgroup${group#0::} && cat memory.max cpu.max pids.max";
+
+/// A sandbox shows its own limits and nothing else, and nothing inside can change or pass by that.
+async fn seen(scene: &Scene) -> String {
+    let limits = Limits {
+        memory_bytes: Some(48 * MIB),
+        cpu_millis: Some(500),
+        processes: Some(64),
+        ..Limits::default()
+    };
+    let id = scene.create("box", SandboxSpec { limits, ..SandboxSpec::default() }).await;
+    let other = Limits { memory_bytes: Some(51 * MIB), ..limits };
+    scene.create("other", SandboxSpec { limits: other, ..SandboxSpec::default() }).await;
+    let (ending, read) = scene.run(&id, "read", &["sh", "-c", READ_LIMITS]).await;
+    assert_eq!((ending, &*read), (Ending::Exited(0), "50331648\n50000 100000\n64\n"));
+    let attack = "for file in /sys/fs/cgroup/* /sys/fs/cgroup/commands/*; do \
+        (echo 1 > $file) 2>/dev/null && echo wrote $file; done; \
+        for place in /sys/fs/cgroup /sys/fs/cgroup/commands /sys/fs/cgroup/..; do \
+        mkdir $place/new 2>/dev/null && echo made $place/new; done; \
+        mount -o remount,rw /sys/fs/cgroup 2>/dev/null && echo remounted; \
+        umount /sys/fs/cgroup 2>/dev/null && echo unmounted; \
+        mkdir /tmp/groups; mount -t cgroup2 none /tmp/groups 2>/dev/null && echo mounted; \
+        unshare -C true 2>/dev/null && echo unshared; \
+        echo /sys/fs/* /sys/fs/cgroup/../* /sys/fs/cgroup/*/; \
+        cat /sys/fs/cgroup/*/memory.max /sys/fs/cgroup/../*/memory.max 2>/dev/null; \
+        cat /sys/fs/cgroup/* 2>/dev/null | while read -r line; do \
+        case $line in *53477376*) echo another: $line;; esac; done; \
+        while read -r _ _ _ root point rest; do case $rest in \
+        *cgroup2*) echo $root $point;; esac; done < /proc/self/mountinfo; \
+        cat /proc/1/cgroup";
+    let (ending, found) = scene.run(&id, "attack", &["sh", "-c", attack]).await;
+    // The only number that is found by `..` is its own.
+    let expected = "/sys/fs/cgroup /sys/fs/cgroup/../cgroup /sys/fs/cgroup/commands/\n\
+        50331648\n/.. /sys/fs/cgroup\n0::/\n";
+    assert_eq!((ending, &*found), (Ending::Exited(0), expected));
+    "memory.max, cpu.max and pids.max, read-only".to_owned()
+}
+
+/// Limits of a running sandbox change, and what it sees of them too. One that had none gets them where
+/// the keeper's group can give them.
+async fn changed(scene: &Scene) -> String {
+    let id = scene.create("box", limited()).await;
+    let before = scene.start(&id, "beside", &["probe", "linger", "here"]).await;
+    let change = |mebibytes| LimitChange {
+        memory_bytes: Some(mebibytes * MIB),
+        cpu_millis: Some(1500),
+        processes: Some(99),
+    };
+    scene.native.change_limits(&id, &change(64)).await.unwrap();
+    let read =
+        async |id: &SandboxId, exec: &str| scene.run(id, exec, &["sh", "-c", READ_LIMITS]).await.1;
+    assert_eq!(read(&id, "first").await, "67108864\n150000 100000\n99\n");
+    // The kernel would kill processes instead of refusing a limit below what they use.
+    scene.run(&id, "fill", &["probe", "fill", "/dev/shm", "10485760"]).await;
+    let refused = scene.native.change_limits(&id, &change(8)).await;
+    let Err(Error::Limit { limit: LimitName::Memory, reason, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(read(&id, "second").await, "67108864\n150000 100000\n99\n");
+    assert_eq!(scene.run(&id, "hog", HOG).await.0, Ending::OutOfMemory);
+    // The next keeper knows them, also those of a sandbox that was created without any.
+    let free = scene.create("free", SandboxSpec::default()).await;
+    let added = scene.native.change_limits(&free, &change(48)).await;
+    kill_process(keeper(&scene.data), Signal::KILL).unwrap();
+    assert_eq!(read(&id, "third").await, "67108864\n150000 100000\n99\n");
+    match added {
+        Ok(()) => {
+            assert_eq!(read(&free, "first").await, "50331648\n150000 100000\n99\n");
+            assert_eq!(scene.run(&free, "hog", HOG).await.0, Ending::OutOfMemory);
+        }
+        // This process is in the group of the keeper.
+        Err(Error::Limit { reason, .. }) => assert!(reason.contains("without"), "{reason}"),
+        Err(other) => panic!("{other:?}"),
+    }
+    scene.native.kill(&id, &ExecId::new("beside").unwrap()).await.unwrap();
+    assert_eq!(wait_for_output(before).await.0, Ending::Killed);
+    reason
 }
 
 async fn refused(scene: &Scene) -> String {

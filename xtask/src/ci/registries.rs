@@ -16,10 +16,15 @@ const INSTALLED: &str = "tmp/packages";
 /// A copy of the lock file of what was installed.
 const STAMP: &str = "installed";
 
-/// Installs the packages of npm in `npm/node_modules` and `mcp/node_modules`, and those that drive a browser
-/// in `browser/node_modules`.
-pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    for (name, locks) in [("npm", ""), ("mcp", "mcp"), ("browser", "browser")] {
+/// The directories of packages of npm, and those of their lock files.
+const DIRECTORIES: [(&str, &str); 3] = [("npm", ""), ("mcp", "mcp"), ("browser", "browser")];
+/// Those that only `ci --all` installs.
+const MORE_DIRECTORIES: [(&str, &str); 1] = [("computesdk", "computesdk")];
+
+/// Installs the packages of npm in `node_modules` of a directory for each use.
+pub(super) fn npm(workspace: &Workspace, all: bool) -> anyhow::Result<Outcome> {
+    let more = if all { MORE_DIRECTORIES.as_slice() } else { &[] };
+    for (name, locks) in DIRECTORIES.iter().chain(more) {
         match node_modules(workspace, name, Path::new(locks))? {
             Outcome::Passed => {}
             other => return Ok(other),
@@ -48,7 +53,7 @@ fn node_modules(workspace: &Workspace, name: &str, locks: &Path) -> anyhow::Resu
 }
 
 /// The virtual environments, which need other versions of the same packages, and their lock files.
-const ENVIRONMENTS: [(&str, &str); 8] = [
+const ENVIRONMENTS: [(&str, &str); 9] = [
     ("python", "requirements.txt"),
     ("e2b", "e2b.txt"),
     ("e2b-old", "e2b-old.txt"),
@@ -57,20 +62,57 @@ const ENVIRONMENTS: [(&str, &str); 8] = [
     ("langchain", "langchain.txt"),
     ("langchain-e2b", "langchain-e2b.txt"),
     ("schemathesis", "schemathesis.txt"),
+    ("sdk", "sdk.txt"),
 ];
 
+/// Those of frameworks, which only `ci --all` installs: the name, the lock file, and the minor version of Python 3 that
+/// the packages need.
+const FRAMEWORKS: [(&str, &str, u32); 4] = [
+    ("openai-agents", "openai-agents.txt", 10),
+    ("smolagents", "smolagents.txt", 10),
+    ("inspect", "inspect.txt", 12),
+    ("harbor", "harbor.txt", 12),
+];
+/// The latest minor version of Python 3 that is looked for.
+const LATEST_PYTHON: u32 = 14;
+
 /// Installs the packages of PyPI in virtual environments.
-pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
+pub(super) fn pypi(workspace: &Workspace, all: bool) -> anyhow::Result<Outcome> {
     for (name, lock) in ENVIRONMENTS {
-        match environment(workspace, name, lock)? {
+        match environment(workspace, "python3", (name, lock))? {
             Outcome::Passed => {}
             other => return Ok(other),
         }
     }
-    Ok(Outcome::Passed)
+    let mut skipped = None;
+    for (name, lock, minor) in FRAMEWORKS.iter().filter(|_| all) {
+        let outcome = match python(*minor) {
+            Some(python) => environment(workspace, &python, (*name, *lock))?,
+            None => Outcome::Skipped(format!("{name} needs Python 3.{minor} or later")),
+        };
+        if let Outcome::Skipped(reason) = outcome {
+            skipped = Some(reason);
+        }
+    }
+    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
 }
 
-fn environment(workspace: &Workspace, name: &str, lock: &str) -> anyhow::Result<Outcome> {
+/// The name of an interpreter of Python 3 of this minor version or a later one.
+fn python(minor: u32) -> Option<String> {
+    let versions = (minor..=LATEST_PYTHON).map(|minor| format!("python3.{minor}"));
+    std::iter::once("python3".to_owned()).chain(versions).find(|name| {
+        let check = format!("import sys; sys.exit(sys.version_info < (3, {minor}))");
+        let mut python = Command::new(name);
+        python.args(["-c", &check]).stdin(Stdio::null());
+        python.output().is_ok_and(|output| output.status.success())
+    })
+}
+
+fn environment(
+    workspace: &Workspace,
+    python: &str,
+    (name, lock): (&str, &str),
+) -> anyhow::Result<Outcome> {
     let dir = PackageDir::new(workspace, name, lock)?;
     if dir.is_current() {
         return Ok(Outcome::Passed);
@@ -79,7 +121,7 @@ fn environment(workspace: &Workspace, name: &str, lock: &str) -> anyhow::Result<
         return Ok(Outcome::Skipped("python3 is not installed".to_owned()));
     }
     dir.clear()?;
-    let mut environment = Command::new("python3");
+    let mut environment = Command::new(python);
     environment.args(["-m", "venv", "."]);
     let mut pip = Command::new(dir.directory.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
@@ -146,6 +188,12 @@ fn run_quietly(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interpreter_is_found_by_its_version() {
+        assert_eq!(python(0).as_deref(), is_installed("python3").then_some("python3"));
+        assert_eq!(python(LATEST_PYTHON + 1), None);
+    }
 
     #[test]
     fn what_is_installed_is_what_the_lock_says() {

@@ -36,6 +36,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-forward",
             "stockade-review",
             "stockade-runtime",
+            "stockade-ssh-agent",
             "stockade-vault",
         ],
     ),

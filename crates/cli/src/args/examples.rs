@@ -179,6 +179,9 @@ Example:
 pub const RENEW: &str = "\
 Example:
   stockade renew demo 2d";
+pub const UPDATE: &str = "\
+Example:
+  stockade update demo --memory 2G --cpus 1.5";
 pub const ALLOW: &str = "\
 Example:
   stockade allow demo api.example.com:443";
@@ -507,6 +510,7 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
             "pause",
             "resume",
             "renew",
+            "update",
             "allow",
             "refuse",
             "secret",

@@ -82,6 +82,9 @@ pub struct ImagePull {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write the progress as lines of JSON, for a server
+    #[arg(long, hide = true)]
+    pub events: bool,
 }
 
 #[derive(Debug, Args)]

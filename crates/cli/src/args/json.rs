@@ -3,7 +3,7 @@
 use super::live::{Forward, Open, Ps, Wait};
 use super::sandbox::{
     AllowHosts, Collect, Copy, Events, Kill, List, Logs, NetworkChange, Prune, Remove, Renew,
-    Snapshot, Snapshots, Tool, ToolCommand,
+    Snapshot, Snapshots, Tool, ToolCommand, Update,
 };
 use super::{Apply, Base, Bundles, Command, Diff, Doctor, Reject, decide};
 use crate::error_form::Form;
@@ -48,6 +48,7 @@ impl Command {
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
+            | Self::Update(Update { json, .. })
             | Self::Allow(AllowHosts { json, .. })
             | Self::Refuse(NetworkChange { json, .. })
             | Self::Snapshot(Snapshot { json, .. })

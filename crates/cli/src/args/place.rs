@@ -46,6 +46,7 @@ impl Command {
             | Self::Pause(_)
             | Self::Resume(_)
             | Self::Renew(_)
+            | Self::Update(_)
             | Self::Allow(_)
             | Self::Refuse(_)
             | Self::Secret(_)

@@ -7,10 +7,15 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::{OrNone, State, parse_bytes_or_none, parse_duration, parse_duration_or_none};
+use stockade_core::{
+    OrNone, State, parse_bytes, parse_bytes_or_none, parse_cpus, parse_duration,
+    parse_duration_or_none,
+};
 
 use super::ports::{PublishedPort, published_port};
-use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, UserArgument, VariableFlags, pair};
+use super::sandbox_flags::{
+    Pair, SandboxFlags, SecretFlags, TrafficFlags, UserArgument, VariableFlags, pair,
+};
 
 fn state(text: &str) -> Result<State, String> {
     text.parse().map_err(|_| {
@@ -106,6 +111,10 @@ pub struct Create {
     /// not checked
     #[arg(long, value_name = "URL|env")]
     pub upstream_proxy: Option<OsString>,
+    /// Give the sandbox an ssh agent that signs what FILE permits: logins at hosts, and messages such as
+    /// commits of git, with keys of this ssh agent, of files or of the vault. The keys stay outside
+    #[arg(long, value_name = "FILE", conflicts_with = "in_process")]
+    pub ssh_agent: Option<PathBuf>,
     /// Publish a port: connections to HOST on this host reach the port INSIDE as long as the sandbox
     /// lives. Only processes of this user may connect, unless ADDRESS is not of the loopback
     #[arg(
@@ -413,6 +422,30 @@ pub struct Renew {
     /// Also accept an end that is earlier than the current one
     #[arg(long)]
     pub shorten: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which server executes it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Update {
+    /// Ids of sandboxes, unique prefixes of them, or `latest`
+    #[arg(required = true)]
+    pub id: Vec<String>,
+    /// Memory limit of all processes together, such as 512M
+    #[arg(long, short, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+    /// Processor limit of all processes together, such as 0.5
+    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
+    pub cpus: Option<u64>,
+    /// Maximum number of processes and threads
+    #[arg(long, alias = "pids-limit", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub pids: Option<u64>,
+    #[command(flatten)]
+    pub traffic: TrafficFlags,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -9,7 +9,7 @@ use stockade_review::commits_problem;
 
 use super::diff::{DiffError, styled};
 use crate::args::{Apply, Diff};
-use crate::commits::{CheckedCommits, read};
+use crate::commits::{CheckedCommits, Purpose, read};
 use crate::output::{self, Output, Style};
 use crate::problem::short_id;
 use crate::review::text;
@@ -23,7 +23,7 @@ pub(super) fn diff(arguments: &Diff) -> Result<u8, Problem> {
         return Err(Problem::new(Code::InvalidInput, "--commits takes no paths")
             .because("commits are shown and taken as a whole"));
     }
-    let checked = read(&arguments.id)?;
+    let checked = read(&arguments.id, Purpose::Show)?;
     if arguments.json {
         output::print_json(&json!({
             "bundle": checked.stored.bundle.id(),
@@ -123,7 +123,7 @@ pub(super) fn apply(arguments: &Apply) -> Result<u8, Problem> {
         return Err(Problem::new(Code::InvalidInput, "--commits takes no paths")
             .because("commits are taken as a whole"));
     }
-    let CheckedCommits { stored, objects, commits } = read(&arguments.id)?;
+    let CheckedCommits { stored, objects, commits } = read(&arguments.id, Purpose::Decide)?;
     let id = short_id(stored.bundle.id());
     refuse_unaccepted(arguments, &commits.list, id)?;
     let name = arguments.decision.branch.clone().unwrap_or_else(|| format!("{PREFIX}{id}"));

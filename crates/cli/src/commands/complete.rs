@@ -131,7 +131,7 @@ fn value_name<'a>(command: &'a Command, word: &str) -> Option<&'a str> {
 fn of_argument(names: &[&str], position: usize) -> &'static [Kind] {
     use Kind::{Bundles, Commands, Images, Runs, SandboxPaths, Sandboxes, Snapshots};
     match (names, position) {
-        (["start" | "stop" | "pause"], _)
+        (["start" | "stop" | "pause" | "update"], _)
         | (["exec" | "shell" | "show" | "ps" | "forward" | "open" | "renew"], 0)
         | (["allow" | "refuse" | "snapshot" | "collect"] | ["tool", "run"], 0) => &[Sandboxes],
         (["kill"], _) => &[Sandboxes, Commands],

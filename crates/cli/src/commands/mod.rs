@@ -95,6 +95,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Signal(arguments) => workflow::answer::signal(arguments),
         Command::Cancel(arguments) => workflow::answer::cancel(arguments),
         Command::Renew(arguments) => sandbox::lifecycle::renew(arguments),
+        Command::Update(arguments) => sandbox::lifecycle::update(arguments),
         Command::Allow(arguments) => sandbox::network::allow(arguments),
         Command::Refuse(arguments) => sandbox::network::refuse(arguments),
         Command::Secret(arguments) => sandbox::secret::run(arguments),

@@ -1,4 +1,5 @@
-//! `stockade resume`: continues a failed or interrupted run, or a paused sandbox.
+//! `stockade resume`: continues a failed or interrupted run, or a paused sandbox. A run that ended with
+//! `<ContinueAsNew>` is the last run that continues it.
 
 use stockade_api::{LATEST, ResumeRun, Run, RunStatus};
 use stockade_core::{Code, Problem, State};
@@ -38,8 +39,7 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             let resumed = lifecycle::resume_one(&remote, name, arguments.json).await;
             return resumed.map_err(|failure| or_no_run_or_sandbox(failure, name));
         };
-        let id = run.id;
-        let from = follow::next_event(&remote, &id).await?;
+        let (id, from) = follow::last_continuation(&remote, &run.id).await?;
         let accept_changes = arguments.accept_workflow_change;
         let request =
             ResumeRun { id: id.clone(), accept_changes, retry: arguments.retry, secrets: values };

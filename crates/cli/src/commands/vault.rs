@@ -159,7 +159,7 @@ fn as_fields(kind: &str, input: SecretValue) -> Result<BTreeMap<String, SecretVa
     }
     let field = match kind {
         TEXT => "value",
-        "0g" => "privateKey",
+        "0g" | "ssh" => "privateKey",
         _ => "apiKey",
     };
     Ok([(field.to_owned(), input)].into())

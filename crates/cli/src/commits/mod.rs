@@ -7,7 +7,9 @@ use std::io::BufReader;
 use stockade_bundle::commits::Objects;
 use stockade_bundle::new_commits::Commits;
 use stockade_core::Problem;
-use stockade_review::{Bundles, StoredCommits, commits_problem};
+use stockade_review::{StoredCommits, commits_problem};
+
+use crate::review::Review;
 
 /// Checked commits and their objects.
 #[derive(Debug)]
@@ -17,11 +19,23 @@ pub(crate) struct CheckedCommits {
     pub(crate) commits: Commits,
 }
 
+/// What the commits are read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// They are shown.
+    Show,
+    /// They are taken: `latest` must be the bundle that was shown last.
+    Decide,
+}
+
 /// The commits of the bundle of this name. This process must have a single thread.
-pub(crate) fn read(name: &str) -> Result<CheckedCommits, Problem> {
-    let bundles = Bundles::open(&crate::data_dir::data_path()?)?;
-    crate::review::recover(bundles.data())?;
-    let stored = bundles.commits(name)?;
+pub(crate) fn read(name: &str, purpose: Purpose) -> Result<CheckedCommits, Problem> {
+    let review = Review::of_files()?;
+    let id = match purpose {
+        Purpose::Show => review.resolve(name)?,
+        Purpose::Decide => review.resolve_as_shown(name)?,
+    };
+    let stored = review.files().commits(&id)?;
     let failed = |error| commits_problem(&error, stored.bundle.id());
     let tip = &stored.harvest.tip;
     let mut objects = Objects::default();

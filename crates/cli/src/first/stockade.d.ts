@@ -66,25 +66,62 @@ declare module "smithers-orchestrator" {
     args?: string[];
   }
   interface CliOptions extends CommandOptions {
+    id?: string;
     model?: string;
+    systemPrompt?: string;
+    instructions?: string;
+    /** Only process.cwd(), the project. */
+    cwd?: string;
+    apiKey?: string;
+    args?: string[];
     extraArgs?: string[];
+    /** The options of the program, under the names of Smithers. */
+    [option: string]: any;
   }
   abstract class CliAgent implements AdapterAgent {
     constructor(options?: CliOptions);
     readonly adapter: string;
   }
   export class AmpAgent extends CliAgent {}
+  export class AntigravityAgent extends CliAgent {}
   export class ClaudeCodeAgent extends CliAgent {}
   export class CodexAgent extends CliAgent {}
+  export class CursorAgent extends CliAgent {}
   export class ForgeAgent extends CliAgent {}
   export class GeminiAgent extends CliAgent {}
+  export class HermesCliAgent extends CliAgent {}
   export class KimiAgent extends CliAgent {}
+  export class OmpAgent extends CliAgent {}
+  export class OpenClawAgent extends CliAgent {}
   export class OpenCodeAgent extends CliAgent {}
   export class PiAgent extends CliAgent {}
+  export class PoolAgent extends CliAgent {}
+  export class VibeAgent extends CliAgent {}
+  type AnyAgent = Agent | AgentFunction | CommandAgent | AdapterAgent | string;
+  interface Scored {
+    input?: unknown;
+    output: any;
+    groundTruth?: unknown;
+    context?: unknown;
+    latencyMs?: number;
+  }
+  interface Scorer {
+    id?: string;
+    score(scored: Scored): any;
+  }
   interface TaskProps extends Common {
     output: Output;
+    outputSchema?: Schema;
     needsApproval?: boolean;
-    agent?: Agent | AgentFunction | CommandAgent | AdapterAgent | string;
+    async?: boolean;
+    agent?: AnyAgent | readonly AnyAgent[];
+    fallbackAgent?: AnyAgent | readonly AnyAgent[];
+    allowTools?: string[];
+    scorers?: Record<string, { scorer: Scorer; sampling?: { type: "all" | "ratio" | "none"; rate?: number } } | Scorer>;
+    /** For `scorers`. */
+    groundTruth?: Json;
+    /** For `scorers`. */
+    context?: Json;
     children?: Json | ((inputs: any, run: { signal: AbortSignal; heartbeat: () => void }) => Json | Promise<Json>);
   }
   interface Group {
@@ -102,7 +139,6 @@ declare module "smithers-orchestrator" {
   export function Branch(props: { if: boolean; then?: Node; else?: Node; skipIf?: boolean }): Element;
   export function Loop(
     props: Group & {
-      id: string;
       until?: boolean;
       maxIterations?: number;
       onMaxReached?: "fail" | "return-last";
@@ -117,12 +153,83 @@ declare module "smithers-orchestrator" {
   ): Element;
   export function Timer(props: Common & { duration?: string | number; until?: string | Date }): Element;
   interface Wait extends Common {
+    /** Whether what is beside it does not wait. */
+    async?: boolean;
     event?: string;
     correlationId?: string;
     onTimeout?: "fail" | "continue" | "skip";
   }
   export function WaitForEvent(props: Wait): Element;
-  export function Signal(props: Wait & { schema?: Output }): Element;
+  export function Signal(props: Wait & { schema?: Output; children?: (value: any) => Node }): Element;
+  export function HumanTask(props: Common & { prompt?: Node; maxAttempts?: number }): Element;
+  export function Worktree(props: Group & { path: string; branch?: string }): Element;
+  export function ContinueAsNew(props: { state?: Json }): Element;
+  export function continueAsNew(state?: Json): Element;
+  export function TryCatchFinally(props: {
+    id?: string;
+    try: Node;
+    catch?: Node | ((error: SmithersError) => Node);
+    catchErrors?: string[];
+    finally?: Node;
+    skipIf?: boolean;
+  }): Element;
+  interface SagaStepProps {
+    id: string;
+    compensation: Node;
+    children?: Node;
+  }
+  export const SagaStep: (props: SagaStepProps) => Element;
+  export const Saga: {
+    (props: {
+      id?: string;
+      steps?: { id: string; action: Node; compensation: Node }[];
+      onFailure?: "compensate" | "compensate-and-fail" | "fail";
+      skipIf?: boolean;
+      children?: Node;
+    }): Element;
+    Step: typeof SagaStep;
+  };
+  // Components that consist of other elements, with the attributes of Smithers.
+  type Component = (props: { id?: string; skipIf?: boolean; children?: any; [attribute: string]: any }) => Element;
+  export const ApprovalGate: Component;
+  export const Aspects: Component;
+  export const CheckSuite: Component;
+  export const ClassifyAndRoute: Component;
+  export const ContentPipeline: Component;
+  export const Debate: Component;
+  export const DecisionTable: Component;
+  export const DriftDetector: Component;
+  export const EscalationChain: Component;
+  export const GatherAndSynthesize: Component;
+  export const Kanban: Component;
+  export const Optimizer: Component;
+  export const Panel: Component;
+  export const Poller: Component;
+  export const ReviewLoop: Component;
+  export const Runbook: Component;
+  export const ScanFixVerify: Component;
+  export const Sidecar: Component;
+  export const SuperSmithers: Component;
+  export const Supervisor: Component;
+  export const UI: Component;
+  export function createScorer(definition: Scorer & Record<string, unknown>): Scorer;
+  export function schemaAdherenceScorer(): Scorer;
+  export function latencyScorer(limits: { targetMs: number; maxMs: number }): Scorer;
+  type Judge = Agent | AgentFunction;
+  export function llmJudge(config: {
+    id: string;
+    name?: string;
+    description?: string;
+    judge: Judge;
+    instructions: string;
+    promptTemplate: (scored: Scored) => string;
+  }): Scorer;
+  export function relevancyScorer(judge: Judge): Scorer;
+  export function faithfulnessScorer(judge: Judge): Scorer;
+  export function toxicityScorer(judge: Judge): Scorer;
+  export const approvalDecisionSchema: Schema;
+  export const approvalSelectionSchema: Schema;
+  export const approvalRankingSchema: Schema;
   export function Subflow(
     props: Common & { workflow: SmithersWorkflow; input?: Json; mode?: "childRun" | "inline" },
   ): Element;
@@ -280,6 +387,7 @@ declare module "smithers-orchestrator" {
     latestArray(value: Json): any[];
     iterationCount(table: Output, nodeId: string): number;
     outputRows(table: Output): any[];
+    signalRows(name?: string): any[];
   }
   export interface SmithersWorkflow {
     readonly build: (ctx: Ctx) => Element;
@@ -302,6 +410,12 @@ declare module "smithers-orchestrator" {
     WaitForEvent: typeof WaitForEvent;
     Subflow: typeof Subflow;
     Sandbox: typeof Sandbox;
+    HumanTask: typeof HumanTask;
+    Worktree: typeof Worktree;
+    ContinueAsNew: typeof ContinueAsNew;
+    TryCatchFinally: typeof TryCatchFinally;
+    Saga: typeof Saga;
+    UI: Component;
     outputs: Schemas;
     tables: Schemas;
     useCtx(): Ctx;
@@ -327,6 +441,18 @@ declare module "smithers-orchestrator/jsx-runtime" {
       [name: string]: any;
     }
   }
+}
+
+declare module "*.mdx" {
+  const Prompt: (props: Record<string, any>) => any;
+  export default Prompt;
+  export const frontmatter: Record<string, any>;
+}
+
+declare module "*.md" {
+  const Prompt: (props: Record<string, any>) => any;
+  export default Prompt;
+  export const frontmatter: Record<string, any>;
 }
 
 declare module "smithers-orchestrator/sandbox" {
@@ -505,4 +631,10 @@ declare module "stockade/jsx-runtime" {
   export * from "smithers-orchestrator/jsx-runtime";
 }
 
-declare const process: { readonly env: Readonly<Record<string, string | undefined>> };
+declare const process: {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly argv: readonly string[];
+  readonly platform: "linux";
+  /** Where agents find the project. */
+  cwd(): string;
+};

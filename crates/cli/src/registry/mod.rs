@@ -3,6 +3,7 @@
 //! takes it into the store.
 
 mod download;
+pub(crate) mod elsewhere;
 mod problem;
 mod progress;
 mod pull;
@@ -18,7 +19,7 @@ use stockade_image::{Digest, Platform, Reference, Store};
 use stockade_plan::image_root;
 
 pub(crate) use self::problem::store_problem;
-pub(crate) use self::progress::Progress;
+pub(crate) use self::progress::{Form, Progress};
 pub(crate) use self::pull::{Pull, pull};
 pub(crate) use self::staging::remove_unused;
 use crate::args::image::PullPolicy;
@@ -90,7 +91,8 @@ fn ensure(data: &DataDir, name: &str, policy: PullPolicy, quiet: bool) -> Result
     let reference = reference(name)?;
     let platform = Platform::host();
     let access = crate::profile::registry_access(reference.registry())?;
-    let mut progress = Progress::new(&reference, quiet);
+    let form = if quiet { Form::Quiet } else { Form::Text };
+    let mut progress = Progress::new(&reference, form);
     let pulled = pull(data, &Pull::new(reference, platform, access), &mut progress);
     progress.end();
     pulled.map(drop)

@@ -17,8 +17,8 @@ use crate::run;
 /// whose values go to the egress process; the profile and the devcontainer.json, whose values are
 /// added to the other flags before; `pull`, which decides whether an image is downloaded before;
 /// toolchains, which this host need not have; the time limit, which `create` has for each command;
-/// the proxy, whose password no request has; and where and by which runtime it is executed.
-const NOT_REQUESTED: [&str; 15] = [
+/// the proxy, whose password no request has; the ssh agent, which a run serves itself; and where and by which runtime it is executed.
+const NOT_REQUESTED: [&str; 16] = [
     "data-dir",
     "devcontainer",
     "json",
@@ -29,6 +29,7 @@ const NOT_REQUESTED: [&str; 15] = [
     "runtime",
     "secret",
     "server",
+    "ssh-agent",
     "strict-secrets",
     "timeout",
     "tls-ca",

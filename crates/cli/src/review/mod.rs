@@ -66,12 +66,9 @@ enum Holder<'r> {
 impl Review {
     /// Opens the data directory, and completes what killed commands started.
     pub(crate) fn open() -> Result<Self, Problem> {
-        let current = current_project()?;
-        let files = Bundles::open(&crate::data_dir::data_path()?)?;
-        recover(files.data())?;
-        let server = Connection::find()?.map(Box::new);
-        let here = Here { files, server };
-        let elsewhere = match chosen() {
+        let mut review = Self::of_files()?;
+        review.here.server = Connection::find()?.map(Box::new);
+        review.elsewhere = match chosen() {
             None => None,
             Some(server) => Some(Elsewhere {
                 server: Box::new(Connection::at_url(server)?),
@@ -79,7 +76,20 @@ impl Review {
                 listed: RefCell::default(),
             }),
         };
-        Ok(Self { here, elsewhere, current })
+        Ok(review)
+    }
+
+    /// The same without any server, for a process that must not start a thread.
+    pub(crate) fn of_files() -> Result<Self, Problem> {
+        let current = current_project()?;
+        let files = Bundles::open(&crate::data_dir::data_path()?)?;
+        recover(files.data())?;
+        Ok(Self { here: Here { files, server: None }, elsewhere: None, current })
+    }
+
+    /// The bundles of the data directory as files.
+    pub(crate) const fn files(&self) -> &Bundles {
+        &self.here.files
     }
 
     const fn holder_here(&self) -> Holder<'_> {

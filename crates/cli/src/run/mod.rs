@@ -48,8 +48,8 @@ use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
 use crate::images;
+use crate::learned_policy;
 use crate::many_ids;
-use crate::policy_file;
 use crate::problem::caused;
 use crate::profile;
 use crate::registry;
@@ -125,7 +125,7 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     // The egress process starts in parallel with the jail.
     let upstream = network::upstream(arguments, spec)?;
     let reads_requests = spec.network.as_ref().is_some_and(Policy::has_request_rules);
-    let start = |policy| Egress::start(policy, upstream);
+    let start = |policy| Egress::start(policy, upstream, learned.is_some());
     let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let (authorities, unreadable) = match &mut egress {
@@ -174,11 +174,15 @@ fn run_recorded(arguments: &Run, recording: &mut Option<Recording>) -> Result<Re
     notes.extend(shown.note(&arguments.command, &ended.ending));
     let policy = spec.network.clone();
     if let (Some(path), Some((traffic, _))) = (&learned, &reported) {
-        policy_file::write_learned(path, &traffic.opened)?;
+        let wider = learned_policy::write(path, &traffic.opened, &bound)?;
         notes.push(format!(
             "the policy that the command would have needed is in {}",
             path.display()
         ));
+        notes.extend(wider);
+        if traffic.refusals.lost() > 0 {
+            notes.push("it may lack hosts and requests: there were too many at once".to_owned());
+        }
     }
     let network = policy.zip(reported).map(|(policy, (traffic, ended_early))| {
         notes.extend(ended_early);
@@ -316,11 +320,14 @@ pub(crate) fn request(
         environment: requested.environment,
         user: requested.user,
         groups: Vec::new(),
+        sudo: false,
         working_directory: requested.working_directory,
         limits: requested.limits,
         best_effort: requested.best_effort,
         access,
         network: requested.network.map(|network| network.policy()).transpose()?,
+        // The agent of a run is served by this process.
+        ssh_agent: false,
         labels: requested.labels,
         lease: None,
     })

@@ -77,6 +77,13 @@ impl Block {
         classify(self.first) == class && classify(self.last()) == class
     }
 
+    /// Whether it is so small that no block of another class fits between its ends, and both ends are
+    /// public: at most 256 addresses of IPv4, or a network of 48 bits of IPv6.
+    pub fn is_public(&self) -> bool {
+        let finest = if self.first.is_ipv4() { 24 } else { 48 };
+        self.bits >= finest && self.is_in_class(Class::Public)
+    }
+
     fn last(&self) -> IpAddr {
         match self.first {
             IpAddr::V4(first) => {

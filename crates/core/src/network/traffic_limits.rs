@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most connections that a limit may allow.
@@ -11,7 +12,7 @@ pub const MAX_CONNECTIONS: u16 = 16_384;
 pub const MIN_BANDWIDTH: u64 = 1024;
 
 /// The limits of one sandbox. What is absent has no limit, or the usual one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TrafficLimits {
     /// Connections at a time; 256 when absent.
@@ -58,6 +59,16 @@ impl TrafficLimits {
             connections: lower(self.connections, other.connections),
             bytes: lower(self.bytes, other.bytes),
             bandwidth: lower(self.bandwidth, other.bandwidth),
+        }
+    }
+
+    /// These limits with the new values of a change; what that does not name stays.
+    #[must_use]
+    pub fn with(self, change: Self) -> Self {
+        Self {
+            connections: change.connections.or(self.connections),
+            bytes: change.bytes.or(self.bytes),
+            bandwidth: change.bandwidth.or(self.bandwidth),
         }
     }
 

@@ -131,6 +131,7 @@ impl Streams<'_> {
         let (policy, credentials) = self.current();
         check_request(&policy, self.name, self.port, &head)?;
         search.first(&head.to_origin(None))?;
+        self.sandbox.report_request(self.transport, (self.name, self.port), &head);
         let line = (head.method.clone(), head.target.clone());
         let redaction = match &credentials {
             Some(credentials) => credentials.insert_into(self.name, self.port, &mut head)?,

@@ -127,36 +127,48 @@ impl Pattern {
         self.bytes == other.bytes && (self.before, self.after) == (other.before, other.after)
     }
 
-    /// Calls `found` with the start and the end of each occurrence.
-    ///
-    /// The search compares hashes of whole windows, so that its duration does not depend on how
-    /// long a part of the value the bytes begin with.
-    pub(super) fn find(&self, bytes: &[u8], mut found: impl FnMut(usize, usize)) {
-        let length = self.bytes.len();
-        let Some((first, _)) = bytes.split_at_checked(length) else { return };
-        // The weight of the byte that leaves the window.
-        let leaving = (1..length).fold(1_u64, |weight, _| weight.wrapping_mul(BASE));
-        let mut window = hash(first);
-        for start in 0..=bytes.len() - length {
-            let end = start + length;
-            if window == self.hash && bytes.get(start..end) == Some(self.bytes.as_slice()) {
-                let before = self
-                    .before
-                    .map(|edge| start.checked_sub(1).is_some_and(|at| edge.is_of(bytes.get(at))));
-                let after = self.after.map(|edge| edge.is_of(bytes.get(end)));
-                if before != Some(false) && after != Some(false) {
-                    found(
-                        start - usize::from(before.is_some()),
-                        end + usize::from(after.is_some()),
-                    );
-                }
+    /// The place of an occurrence of its bytes, if the bits at its edges are its own.
+    fn at(&self, bytes: &[u8], start: usize) -> Option<(usize, usize)> {
+        let end = start + self.bytes.len();
+        let before = self
+            .before
+            .map(|edge| start.checked_sub(1).is_some_and(|at| edge.is_of(bytes.get(at))));
+        let after = self.after.map(|edge| edge.is_of(bytes.get(end)));
+        let is_own = before != Some(false) && after != Some(false);
+        is_own.then(|| (start - usize::from(before.is_some()), end + usize::from(after.is_some())))
+    }
+}
+
+/// Calls `found` with the start and the end of each occurrence of patterns that have equally many
+/// bytes.
+///
+/// The search compares hashes of whole windows, so that its duration does not depend on how
+/// long a part of a value the bytes begin with.
+pub(super) fn find<'a>(
+    patterns: &'a [Pattern],
+    bytes: &[u8],
+    mut found: impl FnMut(usize, usize, &'a Pattern),
+) {
+    let length = patterns.first().map_or(0, |pattern| pattern.bytes.len());
+    let Some((first, _)) = bytes.split_at_checked(length) else { return };
+    // The weight of the byte that leaves the window.
+    let leaving = (1..length).fold(1_u64, |weight, _| weight.wrapping_mul(BASE));
+    let mut window = hash(first);
+    for start in 0..=bytes.len() - length {
+        let end = start + length;
+        for pattern in patterns {
+            if window == pattern.hash
+                && bytes.get(start..end) == Some(pattern.bytes.as_slice())
+                && let Some((start, end)) = pattern.at(bytes, start)
+            {
+                found(start, end, pattern);
             }
-            if let (Some(old), Some(new)) = (bytes.get(start), bytes.get(end)) {
-                window = window
-                    .wrapping_sub((u64::from(*old) + 1).wrapping_mul(leaving))
-                    .wrapping_mul(BASE)
-                    .wrapping_add(u64::from(*new) + 1);
-            }
+        }
+        if let (Some(old), Some(new)) = (bytes.get(start), bytes.get(end)) {
+            window = window
+                .wrapping_sub((u64::from(*old) + 1).wrapping_mul(leaving))
+                .wrapping_mul(BASE)
+                .wrapping_add(u64::from(*new) + 1);
         }
     }
 }
@@ -171,7 +183,7 @@ mod tests {
     fn found(value: &[u8], text: &[u8]) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
         for pattern in Pattern::in_base64(value, b"") {
-            pattern.find(text, |start, end| all.push((start, end)));
+            find(&[pattern], text, |start, end, _| all.push((start, end)));
         }
         all
     }

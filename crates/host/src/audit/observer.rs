@@ -11,7 +11,7 @@ use stockade_core::{Code, Door};
 use super::{Audit, details, parse, reason};
 
 /// The operations that change nothing. Every other one is a change, also one that is added later.
-const READS: [&str; 37] = [
+const READS: [&str; 38] = [
     "select_runtime",
     "get_status",
     "list",
@@ -25,6 +25,7 @@ const READS: [&str; 37] = [
     "resolve_endpoint",
     "snapshots",
     "images",
+    "wait_download",
     "tools",
     "bundles",
     "show_bundle",

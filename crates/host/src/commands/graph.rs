@@ -55,7 +55,7 @@ fn nodes(nodes: &[Node]) -> Vec<Value> {
             }),
         },
         Node::Loop(repeated) => json!({
-            "kind": "loop", "id": repeated.id, "maxIterations": repeated.max_iterations,
+            "kind": "loop", "id": repeated.id, "maxIterations": repeated.limit(),
             "nodes": self::nodes(&repeated.children),
         }),
     };
@@ -107,8 +107,7 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
                 lines(&group.children, depth + 1, text);
             }
             Node::Loop(repeated) => {
-                let (id, most) = (escaped(&repeated.id), repeated.max_iterations);
-                text.push_str(&format!("{indent}{id}, at most {most} times:\n"));
+                text.push_str(&format!("{indent}{}:\n", escaped(&graph_svg::loop_title(repeated))));
                 lines(&repeated.children, depth + 1, text);
             }
         }

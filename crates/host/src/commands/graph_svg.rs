@@ -1,7 +1,7 @@
 //! The graph of a workflow as a picture: tasks are boxes, a sequence is a column, and what runs in parallel
 //! is a row.
 
-use stockade_workflow::graph::{Graph, Group, Node, Order};
+use stockade_workflow::graph::{Graph, Group, Loop, Node, Order};
 
 /// The size of the box of a task, the space between boxes, and the width of a character, in pixels.
 const HEIGHT: usize = 40;
@@ -53,10 +53,7 @@ fn picture(node: &Node) -> Picture {
         Node::Group(Group { order: Order::Boundary { .. }, children }) => {
             framed("with a reaction to failure", column(children))
         }
-        Node::Loop(repeated) => {
-            let title = format!("{}, at most {} times", repeated.id, repeated.max_iterations);
-            framed(&title, column(&repeated.children))
-        }
+        Node::Loop(repeated) => framed(&loop_title(repeated), column(&repeated.children)),
     }
 }
 
@@ -71,6 +68,14 @@ fn boxed(id: &str, kind: &str) -> Picture {
         escaped(kind)
     );
     Picture { width, height: HEIGHT, svg }
+}
+
+/// What is said of a loop.
+pub(super) fn loop_title(repeated: &Loop) -> String {
+    match repeated.limit() {
+        Some(most) => format!("{}, at most {most} times", repeated.id),
+        None => format!("{}, without a limit", repeated.id),
+    }
 }
 
 fn framed(title: &str, inner: Picture) -> Picture {

@@ -1,5 +1,6 @@
 //! A root file system without a configuration, as a TAR or a directory: one layer.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::path::Path;
 use super::{Error, Selection, read_error};
 use crate::digest::{Digest, Sha256Stream};
 use crate::document::{Configuration, Descriptor, InvalidDocument, Manifest, RootFs};
+use crate::layer::bounds::{Bounded, Counted};
 use crate::layer::decompress::decompress;
 use crate::platform::Platform;
 use crate::store::{Addition, Image, Store};
@@ -20,8 +22,17 @@ pub(super) fn tar(store: &Store, path: &Path, wanted: Selection<'_>) -> Result<V
     let addition = store.start()?;
     let mut blob = addition.write_unknown_blob(u64::MAX)?;
     // The blob is stored without compression: its digest is also that of the content.
-    let mut content = decompress(file).map_err(read_error(path))?;
-    io::copy(&mut content, &mut blob).map_err(read_error(path))?;
+    let (compressed, exceeded) = (Cell::new(0), Cell::new(None));
+    let counted = Counted { inner: file, read: &compressed };
+    let content = decompress(counted).map_err(read_error(path))?;
+    let mut bounded = Bounded::new(content, &compressed, &exceeded, addition.limits());
+    io::copy(&mut bounded, &mut blob).map_err(|source| match exceeded.get() {
+        Some((limit, value)) => Error::Layer {
+            path: path.to_owned(),
+            source: crate::layer::Error::Limit { limit, value },
+        },
+        None => read_error(path)(source),
+    })?;
     let (digest, size) = blob.finish()?;
     add(&addition, path, digest, size, wanted)
 }

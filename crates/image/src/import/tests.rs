@@ -5,6 +5,7 @@ use tar::Builder;
 
 use super::*;
 use crate::document::Process;
+use crate::limits::Limits;
 use crate::testing::{Layer, Parts, gzip, parts, parts_for, write_layout};
 
 struct Scene {
@@ -172,4 +173,21 @@ fn a_tar_and_a_directory_become_an_image_of_one_layer() {
     assert!(matches!(scene.import("dir:@/root.tar", Some("x")), Err(Error::Kind { .. })));
     std::fs::write(scene.at("text"), "this is no archive").unwrap();
     assert!(scene.import("tar:@/text", Some("x")).is_err());
+}
+
+#[test]
+fn a_compressed_tar_is_bounded_before_it_is_unpacked() {
+    let scene = Scene::new();
+    let data = DataDir::open(&scene.at("bounded")).unwrap();
+    let limits = Limits { layer_bytes: 1 << 20, layer_entries: 10, ..Limits::default() };
+    let store = Store::with_limits(&data, limits).unwrap();
+    std::fs::write(scene.at("bomb.tar.gz"), gzip(&vec![0; 4 << 20])).unwrap();
+    let source = Source::Tar(scene.at("bomb.tar.gz"));
+    let refused = import(&store, &source, Some(&"app".parse().unwrap()), None);
+    let Err(Error::Layer { source: crate::layer::Error::Limit { limit, .. }, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(limit, "bytes");
+    let blobs = std::fs::read_dir(data.path().join("images/blobs")).unwrap();
+    assert_eq!(blobs.count(), 0);
 }

@@ -12,7 +12,7 @@ use super::Error;
 const BLOCK: usize = 512;
 /// The longest path of an entry or of a link's target, as `PATH_MAX`.
 pub(crate) const MAX_NAME: usize = 4096;
-/// The most bytes of the attributes of one entry.
+/// The most bytes of the extension headers of one entry together.
 const MAX_EXTENSION: u64 = 1 << 20;
 /// The most parts with content of a sparse file.
 const MAX_PARTS: usize = 1 << 16;
@@ -81,11 +81,24 @@ impl<R: Read> Entries<R> {
     /// The next entry; `None` at the end of the archive.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, Error> {
         let mut extensions = Extensions::default();
+        let mut left = MAX_EXTENSION;
         loop {
             self.skip_content()?;
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(malformed)?;
             let kind = header.entry_type();
+            if matches!(
+                kind,
+                EntryType::XHeader
+                    | EntryType::XGlobalHeader
+                    | EntryType::GNULongName
+                    | EntryType::GNULongLink
+            ) {
+                // An entry may have any number of them: what they say is held in memory until it comes.
+                let taken = size.saturating_add(BLOCK as u64);
+                let too_large = || Error::Limit { limit: "names", value: MAX_EXTENSION };
+                left = left.checked_sub(taken).ok_or_else(too_large)?;
+            }
             match kind {
                 EntryType::XHeader => {
                     let text = self.extension(size, MAX_EXTENSION)?;

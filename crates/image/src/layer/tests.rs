@@ -423,6 +423,13 @@ fn limits_hold_whatever_the_layer_says() {
         header.set_cksum();
         assert_eq!(limit(Stage::new().add(header.as_bytes())), "names");
     }
+    // So are headers that are small each: all of them are held until the entry comes.
+    let value = vec![b'v'; 100 << 10];
+    let many = (0..20).fold(Layer::new(), |layer, _| layer.pax(&[("SCHILY.xattr.user.a", &value)]));
+    assert_eq!(limit(Stage::new().add(&many.file("a", "x").done())), "names");
+    let empty =
+        (0..4096).fold(Layer::new(), |layer, _| layer.entry(EntryType::XHeader, "x", "", b""));
+    assert_eq!(limit(Stage::new().add(&empty.file("a", "x").done())), "names");
     // Zeros behind the end of the archive.
     let mut bomb = Layer::new().file("a", "x").done();
     bomb.resize(bomb.len() + (4 << 20), 0);

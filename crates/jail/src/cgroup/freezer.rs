@@ -44,7 +44,7 @@ impl Freezer {
         let unified = hierarchies.v2.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into());
         let made = unified.and_then(|unified| {
             let outer = unified.own.join(name);
-            fs::create_dir(&outer)?;
+            files::make_group(&outer)?;
             let made = Self::below(&outer).inspect_err(|_| {
                 // No process is in it yet.
                 let _ = fs::remove_dir(&outer);

@@ -4,6 +4,7 @@
 //! limit that cannot be enforced is an error with its reason and remedy, never a warning. Without a
 //! requested limit no group is created.
 
+mod change;
 mod detect;
 mod files;
 mod freezer;
@@ -26,12 +27,13 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Mode, OFlags};
 
+pub use change::ChangeRefused;
 use detect::{Hierarchies, Unified};
 use freezer::Freezer;
 pub use parent::ParentGroup;
 pub use remedy::Remedy;
 use remedy::{Caller, Cause, TopGroup};
-pub(crate) use view::View;
+pub(crate) use view::{UnifiedView, View};
 
 /// The limits of a jail; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -149,6 +151,12 @@ impl Limits {
             pids: keep(Limit::Pids),
         }
     }
+}
+
+/// The directory of a group; `None` where it cannot be opened.
+fn open_group(directory: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(directory, flags, Mode::empty()).ok()
 }
 
 fn controllers_of(limits: &[Limit]) -> Vec<&'static str> {
@@ -299,8 +307,7 @@ impl Group {
         let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
         let parts = self.parts.iter().map(|part| (part.version, &part.directory));
         let (_, directory) = freezer.chain(parts).find(|(version, _)| *version == Version::Two)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(directory, flags, Mode::empty()).ok()
+        open_group(directory)
     }
 
     /// What enforces a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.

@@ -21,6 +21,9 @@ pub(super) fn make(own: &Path, name: &str, limits: &Limits) -> Result<PathBuf, C
     Ok(directory)
 }
 
+/// The limit of memory without swap.
+const MEMORY: &str = "memory.limit_in_bytes";
+
 struct Setting {
     file: &'static str,
     value: String,
@@ -43,7 +46,7 @@ fn settings(limits: &Limits) -> Vec<Setting> {
     let setting = |file, value: u64, optional| Setting { file, value: value.to_string(), optional };
     let mut settings = Vec::new();
     if let Some(bytes) = limits.memory_bytes {
-        settings.push(setting("memory.limit_in_bytes", bytes, false));
+        settings.push(setting(MEMORY, bytes, false));
         // Without swap accounting the first file is missing; the second one then prevents early
         // swapping.
         settings.push(setting("memory.memsw.limit_in_bytes", bytes, true));
@@ -58,6 +61,20 @@ fn settings(limits: &Limits) -> Vec<Setting> {
         settings.push(setting("pids.max", pids, false));
     }
     settings
+}
+
+/// Sets `limits` in a group that has others; the error names the file. The kernel refuses a limit of
+/// memory below what is in use.
+pub(super) fn change(group: &Path, limits: &Limits) -> Result<(), (&'static str, io::Error)> {
+    let mut settings = settings(limits);
+    let is_raised = |bytes| files::number(group, MEMORY).is_ok_and(|limit| bytes > limit);
+    if limits.memory_bytes.is_some_and(is_raised) {
+        // The limit with swap must not be below the one without, so here it comes first.
+        settings.swap(0, 1);
+    }
+    settings
+        .iter()
+        .try_for_each(|setting| setting.apply(group).map_err(|source| (setting.file, source)))
 }
 
 /// How many of the group's processes were killed for lack of memory.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::detect::Unified;
 use super::files;
-use super::{Cause, Limits, cpu_quota};
+use super::{Cause, Limit, Limits, cpu_quota};
 
 /// A group that was created, and what was moved for that.
 #[derive(Debug)]
@@ -48,9 +48,7 @@ fn create_in_own(own: &Path, name: &str, controllers: &[&str]) -> Result<NewGrou
     // Processes of an outer pid namespace are listed as 0.
     let inhabitants = files::words(own, "cgroup.procs").map_err(denied)?;
     if inhabitants.is_empty() || is_root(own) {
-        if !delegates(own, controllers) {
-            enable(own, controllers).map_err(denied)?;
-        }
+        give(own, controllers).map_err(denied)?;
         make(&directory).map_err(denied)?;
         return Ok(NewGroup { directory, leaf: None });
     }
@@ -143,6 +141,16 @@ fn is_limited(group: &Path) -> bool {
     })
 }
 
+/// Whether a group has the controller, and could give it to its children.
+pub(super) fn has(group: &Path, controller: &str) -> bool {
+    lists(group, "cgroup.controllers", &[controller])
+}
+
+/// Ensures that the children of a group have the controllers.
+pub(super) fn give(parent: &Path, controllers: &[&str]) -> io::Result<()> {
+    if delegates(parent, controllers) { Ok(()) } else { enable(parent, controllers) }
+}
+
 /// Whether children of the group have the controllers.
 fn delegates(group: &Path, controllers: &[&str]) -> bool {
     lists(group, "cgroup.subtree_control", controllers)
@@ -166,15 +174,38 @@ fn switch(sign: char, controllers: &[&str]) -> String {
 
 /// Sets `limits` in a group that was created for them.
 pub(super) fn set(group: &Path, limits: &Limits) -> Result<(), Cause> {
+    change(group, limits)
+        .map_err(|(file, source)| Cause::Setting { file: group.join(file), source })
+}
+
+/// Sets `limits` in a group; the error names the file.
+pub(super) fn change(group: &Path, limits: &Limits) -> Result<(), (&'static str, io::Error)> {
     for (file, value, optional) in settings(limits) {
         match files::write(group, file, &value) {
             Err(error) if optional && error.kind() == io::ErrorKind::NotFound => {}
-            result => {
-                result.map_err(|source| Cause::Setting { file: group.join(file), source })?;
-            }
+            result => result.map_err(|source| (file, source))?,
         }
     }
     Ok(())
+}
+
+/// Lifts a limit that a group did not have before.
+pub(super) fn lift(group: &Path, limit: Limit) -> io::Result<()> {
+    let files: &[&str] = match limit {
+        Limit::Memory => &["memory.max", "memory.swap.max"],
+        Limit::Cpus => &["cpu.max"],
+        Limit::Pids => &["pids.max"],
+    };
+    files.iter().try_for_each(|file| files::write(group, file, "max"))
+}
+
+/// The memory that the kernel cannot take back from the processes of a group, in bytes: all but the
+/// cache of files. A limit below it would kill some of them.
+pub(super) fn memory_in_use(group: &Path) -> io::Result<u64> {
+    let used = files::number(group, "memory.current")?;
+    let counted = |key| files::number_of(group, "memory.stat", key);
+    let cache = counted("active_file")? + counted("inactive_file")?;
+    Ok(used.saturating_sub(cache + counted("slab_reclaimable")?))
 }
 
 /// The files and values to write, and whether the file is missing in some kernels.

@@ -2,27 +2,40 @@
 //! read how much memory and how many processors they may use.
 
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 
-use super::{Group, Limit, Version};
+use super::{Group, Limit, Version, open_group};
 
-/// The hierarchies in which a jail has limits.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The groups that a jail shows.
+#[derive(Debug, Default)]
 pub(crate) struct View {
-    /// The controllers of each hierarchy of version 1, as the kernel combines them.
+    /// The controllers of each hierarchy of version 1 in which the jail has limits, as the kernel
+    /// combines them.
     pub(crate) v1: Vec<Vec<CString>>,
-    /// Whether limits are in the one of version 2.
-    pub(crate) v2: bool,
+    /// The group of version 2.
+    pub(crate) v2: Option<UnifiedView>,
+}
+
+/// The group of version 2 that a jail shows.
+#[derive(Debug)]
+pub(crate) enum UnifiedView {
+    /// The one in which the jail's first process is.
+    Own,
+    /// The directory of the one above it: the processes of a jail that can be frozen are in a group
+    /// below the one with the limits.
+    Above(OwnedFd),
 }
 
 impl View {
     /// Whether there is nothing to show.
     pub(crate) fn is_empty(&self) -> bool {
-        self.v1.is_empty() && !self.v2
+        self.v1.is_empty() && self.v2.is_none()
     }
 }
 
 impl Group {
-    /// What the jail shows of these groups. Without a limit, nothing: it would be that of the caller.
+    /// What the jail shows of these groups. Without a group of its own, nothing: it would be that of
+    /// the caller.
     pub(crate) fn view(&self) -> View {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         self.view_in(&own)
@@ -40,15 +53,25 @@ impl Group {
                         }
                     }
                 }
-                // The processes of a jail that can be frozen are in a group below, which has no limits.
+                // A group without limits can get some later, except where those are of version 1.
+                Version::Two if part.enforced.is_empty() && !is_unified(own) => {}
                 Version::Two => {
-                    let of_two = |freezer: &super::Freezer| freezer.version == Version::Two;
-                    view.v2 = !self.freezer.as_ref().is_some_and(of_two);
+                    view.v2 = match &self.freezer {
+                        Some(freezer) if freezer.version == Version::Two => {
+                            open_group(&part.directory).map(UnifiedView::Above)
+                        }
+                        _ => Some(UnifiedView::Own),
+                    };
                 }
             }
         }
         view
     }
+}
+
+/// Whether a text of `/proc/self/cgroup` names no hierarchy of version 1.
+fn is_unified(own: &str) -> bool {
+    own.lines().all(|line| line.starts_with("0::"))
 }
 
 /// The controllers of the hierarchy that has that of a limit, in a text of `/proc/self/cgroup`.
@@ -61,11 +84,11 @@ fn combined(own: &str, limit: Limit) -> Option<Vec<CString>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Part;
+    use super::super::{Freezer, Part};
     use super::*;
 
     fn part(version: Version, enforced: &[Limit]) -> Part {
-        Part { version, directory: "/g".into(), enforced: enforced.to_vec(), leaf: None }
+        Part { version, directory: "/".into(), enforced: enforced.to_vec(), leaf: None }
     }
 
     #[test]
@@ -81,11 +104,26 @@ mod tests {
             list.iter().map(|name| CString::new(*name).unwrap()).collect()
         };
         assert_eq!(view.v1, [names(&["memory"]), names(&["cpu", "cpuacct"])]);
-        assert!(!view.v2 && !view.is_empty());
+        assert!(view.v2.is_none() && !view.is_empty());
         let group = Group { parts: vec![part(Version::Two, &[Limit::Pids])], freezer: None };
-        assert_eq!(group.view_in("0::/x\n"), View { v1: Vec::new(), v2: true });
+        let view = group.view_in("0::/x\n");
+        assert!(view.v1.is_empty() && matches!(view.v2, Some(UnifiedView::Own)), "{view:?}");
         assert!(Group::default().view_in(own).is_empty());
         let lost = Group { parts: vec![part(Version::One, &[Limit::Memory])], freezer: None };
         assert!(lost.view_in("").is_empty());
+    }
+
+    #[test]
+    fn processes_below_the_group_with_the_limits_see_that_one() {
+        let freezer = Freezer { version: Version::Two, directory: "/commands".into() };
+        for enforced in [&[Limit::Memory][..], &[]] {
+            let parts = vec![part(Version::Two, enforced)];
+            let group = Group { parts, freezer: Some(freezer.clone()) };
+            let view = group.view_in("0::/x\n");
+            assert!(matches!(view.v2, Some(UnifiedView::Above(_))), "{view:?}");
+            // Limits that it gets later are of version 1 there.
+            let beside = group.view_in("4:memory:/\n0::/x\n");
+            assert_eq!(beside.v2.is_some(), !enforced.is_empty(), "{beside:?}");
+        }
     }
 }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Cause, Execute, GROUPS, KEY_BYTES, Progress, Record, Report, Request, Target};
+use super::{
+    Cause, CommandLimits, Execute, GROUPS, KEY_BYTES, Progress, Record, Report, Request, Target,
+};
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
@@ -55,11 +57,8 @@ impl Writer {
         self
     }
 
-    /// Groups, if there are any: then the message has another tag.
     fn groups(mut self, groups: &[u32]) -> Self {
-        if !groups.is_empty() {
-            self = self.word(u32::try_from(groups.len()).unwrap_or(u32::MAX));
-        }
+        self = self.word(u32::try_from(groups.len()).unwrap_or(u32::MAX));
         groups.iter().fold(self, |writer, group| writer.word(*group))
     }
 
@@ -168,9 +167,13 @@ impl Request {
                 let length = words().map(|word| word.len() + 4).sum::<usize>() + OVERHEAD_BYTES;
                 let length = length + key.len() + execute.working_directory.len();
                 let length = length + 4 * execute.groups.len();
-                // An init of an earlier version has started no command with groups.
-                let tag = if execute.groups.is_empty() { b'X' } else { b'Y' };
-                Writer::with_capacity(length, tag)
+                // An init of an earlier version knows neither groups nor who may become root.
+                let tag = match (execute.may_become_root, execute.groups.is_empty()) {
+                    (false, true) => b'X',
+                    (false, false) => b'Y',
+                    (true, _) => b'Z',
+                };
+                let writer = Writer::with_capacity(length, tag)
                     .long(execute.number)
                     .bytes(key)
                     .list(arguments)
@@ -181,8 +184,8 @@ impl Request {
                     .option(execute.terminal, |writer, WindowSize { rows, columns }| {
                         writer.word(u32::from(rows) << 16 | u32::from(columns))
                     })
-                    .option(execute.timeout, Writer::duration)
-                    .groups(&execute.groups)
+                    .option(execute.timeout, Writer::duration);
+                if tag == b'X' { writer } else { writer.groups(&execute.groups) }
             }
             Self::Signal { number, signal } => Writer::tagged(b'S').long(*number).signed(*signal),
             Self::Kill { number } => Writer::tagged(b'K').long(*number),
@@ -201,6 +204,9 @@ impl Request {
             Self::Root => Writer::tagged(b'R'),
             Self::Listeners => Writer::tagged(b'N'),
             Self::List => Writer::tagged(b'L'),
+            Self::Limits(CommandLimits { processes, processors }) => {
+                Writer::tagged(b'U').long(*processes).option(*processors, Writer::word)
+            }
             Self::End => Writer::tagged(b'E'),
         };
         Some(writer.0)
@@ -210,7 +216,7 @@ impl Request {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.byte()? {
-            tag @ (b'X' | b'Y') => Self::Execute(Box::new(Execute {
+            tag @ (b'X' | b'Y' | b'Z') => Self::Execute(Box::new(Execute {
                 number: reader.long()?,
                 key: reader.bytes().filter(|key| key.len() <= KEY_BYTES)?,
                 arguments: reader.list().filter(|arguments| !arguments.is_empty())?,
@@ -226,7 +232,12 @@ impl Request {
                     })
                 })?,
                 timeout: reader.option(Reader::duration)?,
-                groups: if tag == b'Y' { reader.groups()? } else { Vec::new() },
+                groups: match tag {
+                    b'X' => Vec::new(),
+                    b'Y' => reader.groups().filter(|groups| !groups.is_empty())?,
+                    _ => reader.groups()?,
+                },
+                may_become_root: tag == b'Z',
             })),
             b'S' => Self::Signal { number: reader.long()?, signal: reader.signed()? },
             b'K' => Self::Kill { number: reader.long()? },
@@ -247,6 +258,10 @@ impl Request {
             b'R' => Self::Root,
             b'N' => Self::Listeners,
             b'L' => Self::List,
+            b'U' => Self::Limits(CommandLimits {
+                processes: reader.long()?,
+                processors: reader.option(Reader::word)?,
+            }),
             b'E' => Self::End,
             _ => return None,
         };
@@ -359,10 +374,8 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    /// Groups, of which there is at least one.
     fn groups(&mut self) -> Option<Vec<u32>> {
-        let count =
-            usize::try_from(self.word()?).ok().filter(|count| (1..=GROUPS).contains(count))?;
+        let count = usize::try_from(self.word()?).ok().filter(|count| *count <= GROUPS)?;
         (0..count).map(|_| self.word()).collect()
     }
 
@@ -391,16 +404,21 @@ mod tests {
             user: 1000,
             group: 1001,
             groups: Vec::new(),
+            may_become_root: false,
             terminal: Some(WindowSize { rows: 24, columns: 65_535 }),
             timeout: Some(Duration::from_millis(1500)),
         };
         let plain = Execute { terminal: None, timeout: None, ..execute.clone() };
         let grouped = Execute { groups: vec![4, 65_534], ..execute.clone() };
+        let powerful = Execute { may_become_root: true, ..execute.clone() };
+        let both = Execute { may_become_root: true, ..grouped.clone() };
         let connect = |target| Request::Connect { number: 3, target, user: 1000, group: 1000 };
         vec![
             Request::Execute(Box::new(execute)),
             Request::Execute(Box::new(plain)),
             Request::Execute(Box::new(grouped)),
+            Request::Execute(Box::new(powerful)),
+            Request::Execute(Box::new(both)),
             Request::Signal { number: 7, signal: 15 },
             Request::Kill { number: 7 },
             Request::CloseInput { number: 7 },
@@ -414,6 +432,8 @@ mod tests {
             Request::Root,
             Request::Listeners,
             Request::List,
+            Request::Limits(CommandLimits { processes: 1 << 40, processors: None }),
+            Request::Limits(CommandLimits { processes: 7, processors: Some(2) }),
             Request::End,
         ]
     }
@@ -511,6 +531,7 @@ mod tests {
             user: 0,
             group: 0,
             groups: Vec::new(),
+            may_become_root: false,
             terminal: None,
             timeout: None,
         };

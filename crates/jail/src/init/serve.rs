@@ -5,11 +5,12 @@
 //! init's memory and is the parent of the command, so that everything the command starts can be
 //! found and ended, however often it forks. `command` is init's state of one command, `spare` keeps
 //! an idle subreaper for the next, `connect` opens connections that only a command's own user may
-//! open.
+//! open, `inside` serves processes inside that start commands as other users.
 
 mod command;
 mod connect;
 mod idle_subreaper;
+mod inside;
 #[cfg(test)]
 mod live_tests;
 mod subreaper;
@@ -25,8 +26,10 @@ use rustix::fs::{Mode, OFlags};
 
 use self::command::{Command, Parts};
 use self::idle_subreaper::IdleSubreaper;
+pub(crate) use self::inside::Inside;
+use self::inside::{FIRST_NUMBER, Wish, is_inside};
 use crate::channel::Channel;
-use crate::control::{COMMANDS, Cause, Execute, Report, Request};
+use crate::control::{COMMANDS, Cause, CommandLimits, Execute, Report, Request};
 use crate::landlock::Ruleset;
 use crate::network::Listeners;
 use crate::rlimits::ResourceLimits;
@@ -116,6 +119,8 @@ pub(crate) struct Init {
     reports: VecDeque<(Report, Vec<OwnedFd>)>,
     commands: BTreeMap<u64, Command>,
     idle_subreaper: IdleSubreaper,
+    /// What processes inside ask for, where the jail has several users.
+    inside: Option<Inside>,
     /// How every process was stopped, while they are.
     stopped: Option<Stopped>,
     /// Everything must be stopped by a signal once every started command has executed its program.
@@ -164,6 +169,7 @@ impl Init {
             reports: VecDeque::new(),
             commands: BTreeMap::new(),
             idle_subreaper: IdleSubreaper::default(),
+            inside: None,
             stopped: None,
             stops_late: false,
             orphans: false,
@@ -173,6 +179,12 @@ impl Init {
     /// Starts each command on this many processors.
     pub(crate) fn starting_on(mut self, processors: Option<usize>) -> Self {
         self.processors = processors;
+        self
+    }
+
+    /// Serves processes inside too.
+    pub(crate) fn serving_inside(mut self, inside: Option<Inside>) -> Self {
+        self.inside = inside;
         self
     }
 
@@ -188,7 +200,7 @@ impl Init {
 
     /// Waits for the next event and handles it.
     fn turn(&mut self, signals: &OwnedFd) -> Next {
-        let (child, is_woken, is_connecting, client_events, room) = {
+        let (child, is_woken, is_connecting, client_events, inside_events) = {
             let left = self.next_deadline().saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
             let events = if self.reports.is_empty() {
@@ -199,7 +211,10 @@ impl Init {
             let own = [signals, &self.descriptors.wakeup, &self.listener];
             let own = own.into_iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
             let client = self.client.as_ref().map(|client| PollFd::new(client, events));
-            let mut waiting: Vec<_> = own.chain(client).collect();
+            let inside = self.inside.iter().flat_map(Inside::each);
+            let inside =
+                inside.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+            let mut waiting: Vec<_> = own.chain(client).chain(inside).collect();
             match poll(&mut waiting, Some(&timeout)) {
                 Ok(_) => {}
                 // Where commands have init's id, one of them can lower init's limit of file
@@ -209,9 +224,12 @@ impl Init {
                 Err(_) => return Next::Continue,
             }
             let seen = |at: usize| waiting.get(at).map_or(PollFlags::empty(), PollFd::revents);
-            let room = seen(3).contains(PollFlags::OUT);
-            (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), seen(3), room)
+            let client = if self.client.is_some() { seen(3) } else { PollFlags::empty() };
+            let inside = waiting.iter().skip(3 + usize::from(self.client.is_some()));
+            let inside: Vec<bool> = inside.map(|waiting| !waiting.revents().is_empty()).collect();
+            (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), client, inside)
         };
+        let room = client_events.contains(PollFlags::OUT);
         if is_woken {
             // The number only signals that there is news.
             let _ = rustix::io::read(&self.descriptors.wakeup, &mut [0; 8]);
@@ -227,6 +245,9 @@ impl Init {
             && self.handle_requests() == Next::End
         {
             return Next::End;
+        }
+        if inside_events.contains(&true) {
+            self.serve_inside(&inside_events);
         }
         if is_connecting {
             match Channel::accept(&self.listener) {
@@ -303,7 +324,11 @@ impl Init {
                 // A command that cannot be killed alone is killed with everything else.
                 return Next::End;
             }
-            self.reports.extend(command.take_reports(*number));
+            let reports = command.take_reports(*number);
+            match &self.inside {
+                Some(inside) if is_inside(*number) => inside.report(*number, reports),
+                _ => self.reports.extend(reports),
+            }
         }
         self.commands.retain(|_, command| !command.is_forgotten());
         Next::Continue
@@ -451,7 +476,7 @@ impl Init {
             Request::List => {
                 // Ends that subreapers have reported to other clients must be reported again.
                 self.collect_finished(Instant::now());
-                let commands = self.commands.iter();
+                let commands = self.commands.range(..FIRST_NUMBER);
                 for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
                     self.reports.push_back(command.record(*number));
                     if command.is_gone() {
@@ -463,6 +488,10 @@ impl Init {
                     self.reports.push_back((Report::Thaw, Vec::new()));
                 }
                 self.reports.push_back((Report::Listed, Vec::new()));
+            }
+            Request::Limits(CommandLimits { processes, processors }) => {
+                self.rlimits.processes = Some(processes);
+                self.processors = processors.and_then(|count| usize::try_from(count).ok());
             }
             Request::End => return Next::End,
         }
@@ -478,6 +507,33 @@ impl Init {
         }
     }
 
+    /// Does what processes inside ask for.
+    fn serve_inside(&mut self, events: &[bool]) {
+        let alive = self.commands.range(FIRST_NUMBER..).count();
+        let wishes = self.inside.as_mut().map(|inside| inside.handle(events, alive));
+        for wish in wishes.into_iter().flatten() {
+            match wish {
+                Wish::Start(execute, streams) => self.start(*execute, streams.into(), None),
+                Wish::Signal { number, signal } => {
+                    if let Some(command) = self.commands.get(&number) {
+                        command.signal(signal);
+                    }
+                }
+                Wish::Abandon(number) => {
+                    let Some(command) = self.commands.get_mut(&number) else { continue };
+                    command.forget();
+                    // As with every command, what one that has ended left in the background stays.
+                    if !command.has_exited() {
+                        self.stop_by_signal();
+                        if let Some(command) = self.commands.get_mut(&number) {
+                            command.end(Cause::Killed, Instant::now());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// Starts a command, unless its key is known.
     fn execute(&mut self, execute: Execute, descriptors: Vec<OwnedFd>) {
         let is_known =
@@ -488,20 +544,32 @@ impl Init {
             return;
         }
         let number = execute.number;
-        if self.commands.contains_key(&number) || self.commands.len() >= COMMANDS {
+        let is_full = self.commands.range(..FIRST_NUMBER).count() >= COMMANDS;
+        if is_inside(number) || self.commands.contains_key(&number) || is_full {
             let step = "allocate memory for the command".to_owned();
             let report = Report::NotStarted { number, wall: None, step, errno: libc::EAGAIN };
             self.reports.push_back((report, Vec::new()));
             return;
         }
+        if execute.may_become_root
+            && let Some(inside) = &mut self.inside
+        {
+            inside.allow(execute.user);
+        }
+        self.start(execute, descriptors, self.client.clone());
+    }
+
+    /// Starts a command whose end its subreaper may report to `client`.
+    fn start(&mut self, execute: Execute, descriptors: Vec<OwnedFd>, client: Option<Rc<Channel>>) {
         self.collect_finished(Instant::now());
+        let number = execute.number;
         let parts = Parts {
             users: self.users,
             rlimits: self.rlimits,
             ruleset: self.ruleset.clone(),
             processors: self.processors,
             wakeup: self.descriptors.wakeup.as_fd(),
-            client: self.client.clone(),
+            client,
             idle_subreaper: &mut self.idle_subreaper,
         };
         let command = Command::start(execute, descriptors, parts);

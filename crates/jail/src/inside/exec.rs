@@ -94,10 +94,18 @@ pub(super) fn start(
         }
         Task::Once { .. } => None,
     };
+    // Nothing inside runs yet that could take the name.
+    let inside = match (&spec.task, spec.identity.range()) {
+        (Task::Serve { .. }, Some(_)) => {
+            let listening = init::serve::Inside::listen();
+            Some(listening.at(Wall::Inheritance, || "listen inside".to_owned())?)
+        }
+        _ => None,
+    };
     let own = [channel.as_fd()].into_iter().chain(ruleset.as_ref().map(|rules| rules.as_fd()));
     let own = own.chain(inner.iter().flat_map(command::Streams::each));
     let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
-    let own = own.chain(handed_out.each());
+    let own = own.chain(handed_out.each()).chain(inside.iter().map(init::serve::Inside::listener));
     close_others(&spec, own.collect())?;
     let JailSpec { identity, rlimits, task, locks: kept, .. } = spec;
     // The locks live as long as init, and nothing here drops them.
@@ -122,7 +130,8 @@ pub(super) fn start(
             let resources = (root, handed_out.listeners);
             let parts = (users, rlimits, ruleset);
             let init = init::serve::Init::new(listener, descriptors, resources, lease, parts);
-            Init::Serve(Box::new(init.starting_on(processors)), addresses)
+            let init = init.starting_on(processors).serving_inside(inside);
+            Init::Serve(Box::new(init), addresses)
         }
         _ => {
             return Err(Errno::INVAL).at(Wall::Inheritance, || "select the task".to_owned());

@@ -32,7 +32,7 @@ pub(super) fn give_up(
     spec: &JailSpec,
     channel: &Channel,
     files: &Files,
-    groups: &View,
+    (groups, upper_group): (&View, Option<OwnedFd>),
 ) -> Result<Restrictions, Failure> {
     let mut restrictions = restrictions(spec, files)?;
     if spec.identity.range().is_none() {
@@ -40,7 +40,8 @@ pub(super) fn give_up(
     }
     // The supervisor has put this process into its groups before it sent the message to continue.
     sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
-    group_view::mount(groups).at(Wall::Cgroup, || "show the own control groups".to_owned())?;
+    group_view::mount(groups, upper_group)
+        .at(Wall::Cgroup, || "show the own control groups".to_owned())?;
     restrictions.refused_calls = drop_privileges(spec, files.set_id_bits)?;
     Ok(restrictions)
 }

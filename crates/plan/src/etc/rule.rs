@@ -4,7 +4,7 @@
 //! A name decides about most of that; the content of a file decides about the rest, because keys
 //! lie under any name.
 
-use std::path::{Component, Path};
+use std::path::Path;
 
 /// Entries of `/etc` that identify the host, its users or its networks, or that configure
 /// authentication, with everything below them. `*` stands for any rest of the name.
@@ -127,25 +127,23 @@ const KEY_MARKS: &[&[u8]] = &[b"PRIVATE KEY", b"_authToken", b":_password", b"Pu
 const SECRET_VARIABLES: &[&[u8]] =
     &[b"TOKEN", b"SECRET", b"PASSWORD", b"PASSWD", b"_KEY", b"APIKEY"];
 
-/// Whether a path below `/etc` has a name that sandboxes may see.
-pub(super) fn is_visible(below: &Path) -> bool {
-    let mut names = below.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.to_string_lossy()),
-        _ => None,
-    });
-    let Some(first) = names.next() else { return true };
-    let is_denied = DENIED.iter().any(|denied| match denied.strip_suffix('*') {
-        Some(start) => first.starts_with(start),
-        None => first == *denied,
-    });
-    !is_denied && !is_secret(&first) && !names.any(|name| is_secret(&name))
+/// Whether sandboxes may see an entry with this name, in `/etc` itself if `at_top` is set, else in
+/// a visible directory below it.
+pub(super) fn is_visible(name: &[u8], at_top: bool) -> bool {
+    let matches = |denied: &&str| match denied.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == denied.as_bytes(),
+    };
+    let is_denied = at_top && DENIED.iter().any(matches);
+    !is_denied && !is_secret(name)
 }
 
-fn is_secret(name: &str) -> bool {
-    let name = name.to_lowercase();
-    name.starts_with('.')
-        || SECRET_NAMES.iter().any(|part| name.contains(part))
-        || SECRET_ENDS.iter().any(|end| name.ends_with(end))
+fn is_secret(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    let holds = |part: &str| name.windows(part.len()).any(|window| window == part.as_bytes());
+    name.starts_with(b".")
+        || SECRET_NAMES.iter().any(|part| holds(part))
+        || SECRET_ENDS.iter().any(|end| name.ends_with(end.as_bytes()))
 }
 
 /// Whether a link of `/etc` may be shown: its text names nothing but system files.
@@ -217,6 +215,10 @@ fn has_credential(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn is_visible_path(below: &str) -> bool {
+        below.split('/').enumerate().all(|(depth, name)| is_visible(name.as_bytes(), depth == 0))
+    }
+
     #[test]
     fn names_of_keys_and_of_the_host_are_not_visible() {
         for name in [
@@ -229,7 +231,7 @@ mod tests {
             "ld.so.cache",
             "X11/rgb.txt",
         ] {
-            assert!(is_visible(Path::new(name)), "{name}");
+            assert!(is_visible_path(name), "{name}");
         }
         for name in [
             "shadow",
@@ -254,7 +256,7 @@ mod tests {
             "x/id_rsa",
             "a/.env",
         ] {
-            assert!(!is_visible(Path::new(name)), "{name}");
+            assert!(!is_visible_path(name), "{name}");
         }
     }
 

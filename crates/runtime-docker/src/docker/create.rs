@@ -182,6 +182,9 @@ impl Docker {
         if !spec.volumes.is_empty() || !spec.caches.is_empty() {
             lacks(Capability::Volumes)?;
         }
+        if spec.ssh_agent {
+            lacks(Capability::SshAgent)?;
+        }
         if spec.network.is_some() && !rustix::process::geteuid().is_root() {
             return Err((Capability::Egress, no_egress()).into());
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_core::runtime::{RuntimeName, Support};
-use stockade_core::sandbox::{Root, User};
+use stockade_core::sandbox::{LimitChange, LimitName, Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
     Capability, ChangesInPlace, Command, Connection, Content, EgressListeners, Error, Exec,
-    FileInfo, Offsets, PackedTree, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, Status,
-    Target, TreeSize, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
+    FileInfo, Offsets, PackedTree, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, State,
+    Status, Target, TreeSize, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 
 use stockade_runtime_native::Native;
@@ -77,6 +77,28 @@ impl Runtime for Docker {
         self.remove_container(id).await?;
         // It may have been the last that used the image of a removed snapshot.
         self.sweep_images().await
+    }
+
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        let Opened { native, owner, directory } = self.opened().await?;
+        let _lock = Lock::take(directory, id.as_str()).await?;
+        let Status { state, .. } = native.inspect(id).await?;
+        if state == State::Ended {
+            return Err(Error::WrongState { id: id.clone(), state, operation: "change" });
+        }
+        for (limit, capability) in [
+            (LimitName::Memory, Capability::MemoryLimit),
+            (LimitName::Cpus, Capability::CpuLimit),
+            (LimitName::Processes, Capability::ProcessLimit),
+        ] {
+            if change.each().any(|(name, _)| name == limit)
+                && let Err(Unsupported { reason, remedy }) = self.supports(capability).await
+            {
+                return Err(Error::Limit { limit, reason, remedy: remedy.unwrap_or_default() });
+            }
+        }
+        container::change_limits(self.engine()?, &owner.container(id), change).await?;
+        native.change_limits(id, change).await
     }
 
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {

@@ -1,6 +1,7 @@
 //! One request and its response: on an idle or a new connection, repeated if the keeper dies
 //! meanwhile, and within its deadline.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 
 use super::channel::{Channel, is_exhausted, is_loss};
 use super::start::Starter;
+use crate::bubblewrap::Launcher;
 use crate::directory::Directory;
 use crate::failure::RequestedName;
 use crate::socket::{Message, Packet};
@@ -34,6 +36,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(5
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) directory: Directory,
+    pub(super) launcher: Launcher,
     starter: Starter,
     idle: Mutex<Vec<Channel>>,
 }
@@ -46,8 +49,8 @@ pub(super) struct Exchange {
 }
 
 impl Client {
-    pub(super) const fn new(directory: Directory, starter: Starter) -> Self {
-        Self { directory, starter, idle: Mutex::new(Vec::new()) }
+    pub(super) const fn new(directory: Directory, launcher: Launcher, starter: Starter) -> Self {
+        Self { directory, launcher, starter, idle: Mutex::new(Vec::new()) }
     }
 
     /// Sends the keeper a request, and returns the connection to the idle ones.
@@ -112,6 +115,11 @@ impl Client {
     /// The data directory.
     pub(super) fn data(&self) -> &Path {
         self.starter.data()
+    }
+
+    /// The keeper's program.
+    pub(super) fn program(&self) -> &OsStr {
+        self.starter.program()
     }
 
     /// Takes back a connection whose last request was answered.
@@ -224,6 +232,7 @@ fn requested_name(request: &Request) -> RequestedName<'_> {
         Request::List { .. } => ("list the sandboxes", None, None),
         Request::Renew { id, .. } => ("renew the lease", Some(id), None),
         Request::End { id } => ("end its processes", Some(id), None),
+        Request::ChangeLimits { id, .. } => ("change its limits", Some(id), None),
         Request::Pause { id } => ("pause", Some(id), None),
         Request::Resume { id } => ("resume", Some(id), None),
         Request::Hold { id } => ("take a snapshot", Some(id), None),

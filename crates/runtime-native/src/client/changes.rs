@@ -2,6 +2,7 @@
 //! processes are stopped. If the workspace is a copy, only the differences are copied. The layer of
 //! an overlay can also be read where it is, once the processes have ended.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -14,8 +15,9 @@ use stockade_core::{SandboxId, SnapshotId};
 
 use super::call::Client;
 use super::files::blocking;
-use super::snapshot;
+use super::{snapshot, subordinate};
 use crate::directory::name;
+use crate::workspace_layer::WorkspaceLayer;
 use stockade_runtime::{ChangesInPlace, Error, Result, WorkspaceChanges};
 
 /// Copies the changes of a sandbox to a new directory of the host.
@@ -30,7 +32,7 @@ pub(super) async fn of_sandbox(
         let gathered = blocking(move || {
             let layer = paused.workspace_layer(&client.directory, &sandbox)?;
             let target = Target::make(&to)?;
-            let gathered = layer.gather(&target.dir)?;
+            let gathered = gather(&layer, paused.program_for_ids(), &target.dir)?;
             // If its keeper died meanwhile, the sandbox may have been resumed.
             Ok(paused.resume().then(|| {
                 target.commit();
@@ -56,12 +58,21 @@ pub(super) async fn of_snapshot(
         let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;
         let layer = stored.workspace_layer()?;
         let target = Target::make(&to)?;
-        let gathered = layer.gather(&target.dir)?;
+        let program = stored.is_subordinate().then(|| client.program());
+        let gathered = gather(&layer, program, &target.dir)?;
         stored.is_still_there()?;
         target.commit();
         Ok(gathered)
     })
     .await
+}
+
+/// Copies the changes in a layer; `program` does it, if files have subordinate ids.
+fn gather(layer: &WorkspaceLayer, program: Option<&OsStr>, to: &Dir) -> Result<WorkspaceChanges> {
+    match program {
+        Some(program) => subordinate::gather(program, layer.directory(), layer.initial_state(), to),
+        None => layer.gather(to),
+    }
 }
 
 /// The changes of an ended sandbox, where they are.
@@ -71,6 +82,10 @@ pub(super) async fn in_ended(
 ) -> Result<Option<ChangesInPlace>> {
     let ended = snapshot::pause(client, sandbox).await?;
     let (client, sandbox) = (client.clone(), sandbox.clone());
+    // Files of subordinate ids cannot be read where they are.
+    if ended.program_for_ids().is_some() {
+        return Ok(None);
+    }
     blocking(move || ended.workspace_layer(&client.directory, &sandbox)?.in_place()).await
 }
 
@@ -82,7 +97,7 @@ pub(super) async fn in_snapshot(
     let (client, id) = (client.clone(), id.clone());
     blocking(move || {
         let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;
-        stored.workspace_layer()?.in_place()
+        if stored.is_subordinate() { Ok(None) } else { stored.workspace_layer()?.in_place() }
     })
     .await
 }

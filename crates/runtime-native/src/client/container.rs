@@ -31,10 +31,10 @@ use tokio::io::Interest;
 use super::files::blocking;
 use super::readiness::watched;
 use super::snapshot::{self, Prepared, StoredSnapshot, UPPER, WORKSPACE, make_dir};
-use super::workspace_layer::{host, not_copied};
 use super::{Native, status};
 use crate::directory::name;
 use crate::wire::{Container, InitialState, Layers, Request};
+use crate::workspace_layer::{host, not_copied};
 use stockade_runtime::{Error, Result, Status};
 
 /// The socket of the launch, in the directory that the container sees.
@@ -147,6 +147,7 @@ impl Native {
             id: id.clone(),
             spec: Box::new(spec.clone()),
             layers: None,
+            subordinate: false,
             container: None,
         };
         status(self.0.request(&request, &[]).await?.head).map(Some)
@@ -212,6 +213,7 @@ impl Native {
             id: id.clone(),
             spec: Box::new(spec.clone()),
             layers: Some(staged.prepared.layers.clone()),
+            subordinate: false,
             container: Some(Box::new(Container { user, isolation })),
         };
         let connection = init.into_descriptor();

@@ -3,20 +3,23 @@
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use stockade_core::SandboxId;
+use stockade_core::sandbox::User;
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
 use super::call::{Client, unexpected_answer};
-use crate::files::Root;
+use super::subordinate;
+use crate::files::{OpenTree, Root};
 use crate::wire::{Answer, Request};
 use stockade_runtime::{
-    Content, Error, PackedTree, ReadRange, Result, SandboxPath, TreeProgress, TreeSize,
+    Content, Error, FileInfo, PackedTree, ReadRange, Result, SandboxPath, TreeProgress, TreeSize,
     WriteOptions,
 };
 
@@ -24,11 +27,80 @@ use stockade_runtime::{
 const PIECE_BYTES: usize = 64 * 1024;
 const PIECES: usize = 4;
 
+/// The files of a sandbox: this process reads and writes them, or one that has their owners' ids does.
+#[derive(Debug)]
+pub(super) enum Files {
+    Here(Root),
+    Elsewhere(subordinate::Files),
+}
+
+/// A directory that is open to be packed.
+enum Tree {
+    Here(OpenTree),
+    Elsewhere(subordinate::Tree),
+}
+
+/// Calls the same function of either.
+macro_rules! either {
+    ($files:expr, $call:ident($($argument:expr),*)) => {
+        match $files {
+            Files::Here(root) => root.$call($($argument),*),
+            Files::Elsewhere(files) => files.$call($($argument),*),
+        }
+    };
+}
+
+impl Files {
+    pub(super) fn stat(&self, path: &SandboxPath) -> Result<FileInfo> {
+        either!(self, stat(path))
+    }
+
+    pub(super) fn read_directory(&self, path: &SandboxPath) -> Result<Vec<FileInfo>> {
+        either!(self, read_directory(path))
+    }
+
+    pub(super) fn make_directory(&self, path: &SandboxPath, options: WriteOptions) -> Result<()> {
+        either!(self, make_directory(path, options))
+    }
+
+    pub(super) fn set_attributes(
+        &self,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        either!(self, set_attributes(path, mode, owner))
+    }
+
+    pub(super) fn rename(&self, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
+        either!(self, rename(from, to))
+    }
+
+    pub(super) fn remove(&self, path: &SandboxPath) -> Result<()> {
+        either!(self, remove(path))
+    }
+
+    pub(super) fn ship(&self, from: &Path, to: &SandboxPath) -> Result<()> {
+        either!(self, ship(from, to))
+    }
+
+    pub(super) fn collect(&self, from: &SandboxPath, to: &Path, limit_bytes: u64) -> Result<()> {
+        either!(self, collect(from, to, limit_bytes))
+    }
+
+    fn open_tree(&self, from: &SandboxPath) -> Result<Tree> {
+        match self {
+            Self::Here(root) => root.open_tree(from).map(Tree::Here),
+            Self::Elsewhere(files) => files.open_tree(from).map(Tree::Elsewhere),
+        }
+    }
+}
+
 /// Runs a function on the files of a sandbox.
 pub(super) async fn with_root<T: Send + 'static>(
     client: &Client,
     id: &SandboxId,
-    act: impl FnOnce(&Root) -> Result<T> + Send + 'static,
+    act: impl FnOnce(&Files) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let root = root(client, id).await?;
     blocking(move || act(&root)).await
@@ -41,7 +113,7 @@ pub(super) async fn read(
     path: SandboxPath,
     range: ReadRange,
 ) -> Result<Content> {
-    let open = move |root: &Root| root.open_read(&path, range);
+    let open = move |files: &Files| either!(files, open_read(&path, range));
     let (file, length) = with_root(client, id, open).await?;
     Ok(Box::pin(tokio::fs::File::from_std(file).take(length)))
 }
@@ -57,7 +129,8 @@ pub(super) async fn write(
     let root = root(client, id).await?;
     let (sender, receiver) = mpsc::channel(PIECES);
     let mut pieces = Pieces { receiver, piece: io::Cursor::default() };
-    let mut work = tokio::task::spawn_blocking(move || root.write(&path, &mut pieces, options));
+    let mut work =
+        tokio::task::spawn_blocking(move || either!(&root, write(&path, &mut pieces, options)));
     tokio::select! {
         // The rest of the content is not needed, also after a failure.
         done = &mut work => return done.map_err(lost)?,
@@ -77,7 +150,8 @@ pub(super) async fn unpack(
     let root = root(client, id).await?;
     let (sender, receiver) = mpsc::channel(PIECES);
     let mut pieces = Pieces { receiver, piece: io::Cursor::default() };
-    let mut work = tokio::task::spawn_blocking(move || root.unpack(&to, mode, &mut pieces));
+    let mut work =
+        tokio::task::spawn_blocking(move || either!(&root, unpack(&to, mode, &mut pieces)));
     tokio::select! {
         // The rest of the content is not needed after the end of the tree, or a failure.
         done = &mut work => return done.map_err(lost)?,
@@ -99,7 +173,11 @@ pub(super) async fn pack(
     let written = progress.clone();
     tokio::task::spawn_blocking(move || {
         let to = PieceWriter(sender.clone());
-        if let Err(error) = tree.pack(mark.as_deref(), to, &written) {
+        let packed = match tree {
+            Tree::Here(tree) => tree.pack(mark.as_deref(), to, &written),
+            Tree::Elsewhere(tree) => tree.pack(mark.as_deref(), to, &written),
+        };
+        if let Err(error) = packed {
             // The reader may have stopped.
             let _ = sender.blocking_send(Err(error));
         }
@@ -157,12 +235,22 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(act).await.map_err(lost)?
 }
 
-async fn root(client: &Client, id: &SandboxId) -> Result<Root> {
+/// Whether files have subordinate ids, which this process does not have. `host_start` is the host id of
+/// inside id 0, in the user namespace that has them.
+pub(super) fn is_subordinate(host_start: Option<u32>) -> bool {
+    host_start == Some(0) && !rustix::process::geteuid().is_root()
+}
+
+async fn root(client: &Client, id: &SandboxId) -> Result<Files> {
     let message = client.request(&Request::Root { id: id.clone() }, &[]).await?;
     let descriptors = <[OwnedFd; 1]>::try_from(message.descriptors);
     match (message.head, descriptors) {
-        (Answer::Root { host_start, user, access }, Ok([descriptor])) => {
-            Ok(Root::new(descriptor, host_start, user).with_rules(access))
+        (Answer::Root { host_start, user, access }, Ok([root])) if is_subordinate(host_start) => {
+            let program = client.program().to_owned();
+            Ok(Files::Elsewhere(subordinate::Files { program, root, user, access }))
+        }
+        (Answer::Root { host_start, user, access }, Ok([root])) => {
+            Ok(Files::Here(Root::new(root, host_start, user).with_rules(access)))
         }
         _ => Err(unexpected_answer()),
     }

@@ -14,8 +14,8 @@ use stockade_jail::{Identity, Range};
 use super::call::Client;
 use super::files::blocking;
 use super::snapshot::{Prepared, UPPER, WORKSPACE, make_dir};
-use super::workspace_layer::host;
 use crate::wire::{InitialState, Layers, LowerLayer};
+use crate::workspace_layer::host;
 use stockade_runtime::{Error, Result};
 
 /// Copies the trees. `why` is the reason why overlays are unavailable.

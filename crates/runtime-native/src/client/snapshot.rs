@@ -3,6 +3,7 @@
 //!
 //! All of it runs on threads that may block, and completes there when its caller is cancelled.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use stockade_jail::{Identity, Range};
 
 use super::call::{Client, unexpected_answer};
 use super::channel::Channel;
-use super::files::blocking;
-use super::workspace_layer::{WorkspaceLayer, data, host, not_copied};
+use super::files::{blocking, is_subordinate};
+use super::subordinate;
 use crate::directory::{Directory, Staged, is_at, name};
 use crate::wire::{Answer, InitialState, Layers, Request};
+use crate::workspace_layer::{WorkspaceLayer, data, host, not_copied};
 use stockade_runtime::{Error, Result, SnapshotInfo};
 
 /// The entries of a snapshot's directory.
@@ -104,6 +106,11 @@ impl StoredSnapshot {
         Ok(Self { id: id.clone(), snapshots, path, dir, record })
     }
 
+    /// Whether its files have subordinate ids, which this process does not have.
+    pub(super) fn is_subordinate(&self) -> bool {
+        is_subordinate(self.record.range_start)
+    }
+
     /// The changes of its sandbox in the workspace.
     pub(super) fn workspace_layer(&self) -> Result<WorkspaceLayer> {
         let Record { workspace, begun, whole, .. } = &self.record;
@@ -154,6 +161,8 @@ pub(super) struct PausedSandbox {
     initial_state: Option<InitialState>,
     full_copy_reason: Option<String>,
     host_start: Option<u32>,
+    /// The keeper's program.
+    program: OsString,
     channel: Channel,
 }
 
@@ -184,7 +193,15 @@ impl PausedSandbox {
 
     /// Copies one of its layers to an empty directory. Returns the disk use of the copy in bytes.
     fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
-        copy_layer(from, layer, to, stored_owners(self.host_start).1)
+        match self.program_for_ids() {
+            Some(program) => subordinate::copy_layer(program, from, layer, to),
+            None => copy_layer(from, layer, to, stored_owners(self.host_start).1),
+        }
+    }
+
+    /// The program that reads its files, where they have subordinate ids.
+    pub(super) fn program_for_ids(&self) -> Option<&OsStr> {
+        is_subordinate(self.host_start).then_some(&*self.program)
     }
 
     /// Releases the sandbox. Returns whether it was stopped until now.
@@ -268,6 +285,11 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
             (Some(from), Some(range)) => Owners::Shifted { from, to: range.start },
             _ => Owners::Same,
         };
+        let copy_layer =
+            |from: &Dir, layer: &str, to: &Dir, owners: Owners| match stored.is_subordinate() {
+                true => subordinate::copy_layer(client.program(), from, layer, to),
+                false => copy_layer(from, layer, to, owners),
+            };
         let staged = client.directory.stage().map_err(host)?;
         copy_layer(&stored.dir, UPPER, &make_dir(&staged.dir, UPPER)?, owners)?;
         let Record { workspace, begun, whole, .. } = &stored.record;
@@ -312,6 +334,7 @@ pub(super) async fn pause(client: &Client, sandbox: &SandboxId) -> Result<Paused
             initial_state: begun,
             full_copy_reason: whole,
             host_start,
+            program: client.program().to_owned(),
             channel: answered.channel,
         }),
         _ => Err(unexpected_answer()),
@@ -445,6 +468,7 @@ mod tests {
             initial_state: None,
             full_copy_reason: None,
             host_start: None,
+            program: OsString::new(),
             channel: Channel::new(directory.connect().unwrap()).unwrap(),
         };
         let lost = paused();

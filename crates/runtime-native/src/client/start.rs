@@ -5,7 +5,7 @@
 //! another process has it; so of two keepers that are started at the same time one remains. It
 //! creates its own session (`setsid(2)`), since this process may not do that for it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -70,6 +70,11 @@ impl Starter {
     /// The data directory.
     pub(super) fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// The keeper's program.
+    pub(super) fn program(&self) -> &OsStr {
+        self.program.first().map_or_else(Default::default, OsString::as_os_str)
     }
 
     /// A new connection to the keeper, which is started if none is running.

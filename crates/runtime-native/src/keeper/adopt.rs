@@ -72,7 +72,10 @@ impl Sandbox {
             record.stage = record::Stage::Ended(EndedRecord {
                 reason: HOST_RESTARTED.to_owned(),
                 cause: EndCause::HostRestarted,
-                host_start: owner_of_files(dir.as_fd()),
+                host_start: match record.subordinate {
+                    true => Some(0),
+                    false => owner_of_files(dir.as_fd()),
+                },
                 isolation: None,
                 commands: Vec::new(),
             });
@@ -288,7 +291,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use stockade_core::sandbox::{Root, User};
+    use stockade_core::sandbox::{Root, User, Workspace};
     use stockade_core::{SandboxId, SandboxSpec};
     use stockade_plan::Users;
     use stockade_runtime::State;
@@ -296,6 +299,7 @@ mod tests {
     use super::*;
     use crate::bubblewrap::Launcher;
     use crate::directory::Directory;
+    use crate::wire::Layers;
 
     const OWN: User = User { user: 4242, group: 4242 };
 
@@ -321,6 +325,7 @@ mod tests {
             begun: None,
             whole: None,
             is_container: false,
+            subordinate: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,
@@ -366,6 +371,33 @@ mod tests {
             assert!(Sandbox::adopt(&mut context, Key(1), name).is_none());
             assert_eq!(kept(&sandboxes), files);
         }
+    }
+
+    /// The second move fails, so the state is that of a keeper that was killed after the first one.
+    #[test]
+    fn nothing_is_kept_of_a_creation_that_stopped_between_its_steps() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut context, sandboxes) = context(place.path());
+        let staging = sandboxes.parent().unwrap().join("staging/copy/upper");
+        fs::create_dir_all(&staging).unwrap();
+        fs::write(staging.join("copied"), "from the host").unwrap();
+        fs::create_dir(sandboxes.join("box")).unwrap();
+        let dir = fs::File::open(sandboxes.join("box")).unwrap().into();
+        let mut record = record(&context.host_start);
+        record.spec.workspace = Some(Workspace { host: "/a".into(), inside: "/a".into() });
+        let mut starting = Sandbox::new(Key(1), "box".to_owned(), dir, record);
+        let layers = Layers {
+            staged: "copy".to_owned(),
+            root: Root::Host,
+            range_start: None,
+            begun: None,
+            whole: None,
+        };
+        let stopped = starting.store(&context, record::Environment::new(), Some(&layers));
+        assert!(stopped.is_err());
+        assert!(sandboxes.join("box/layers/upper/copied").is_file());
+        assert!(Sandbox::adopt(&mut context, Key(2), "box".to_owned()).is_none());
+        assert!(!sandboxes.join("box").exists() && kept(&sandboxes).is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::Key;
 use super::boot_time;
 use super::context::Context;
 use super::jail::SOCKET;
-use super::launch::{CreateRequest, exhausted, move_layers, open, refused};
+use super::launch::{CreateRequest, exhausted, open, refused};
 use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
 use super::sandbox::{Lifecycle, Sandbox};
@@ -36,7 +36,7 @@ impl Sandbox {
         request: CreateRequest,
         is_created: &mut bool,
     ) -> Result<Self, Failure> {
-        let CreateRequest { id, mut spec, layers, lock: connection, container } = request;
+        let CreateRequest { id, mut spec, layers, lock: connection, container, .. } = request;
         let (Some(layers), Some(container), Some(connection)) = (layers, container, connection)
         else {
             let text = "this keeper only takes over containers that a client has started";
@@ -53,14 +53,14 @@ impl Sandbox {
         *is_created = true;
         let dir = open(context, &name)?;
         let begun = begun(&spec, &layers);
-        move_layers(context, &layers, &name, spec.workspace.is_some())?;
         let record = Record {
             id,
             has_environment: false,
             root: layers.root.clone(),
             begun,
-            whole: layers.whole,
+            whole: layers.whole.clone(),
             is_container: true,
+            subordinate: false,
             created_at_ms: boot_time::wall_ms(),
             lease: spec.lease.map(record::Lease::from_now),
             user,
@@ -71,8 +71,7 @@ impl Sandbox {
             spec,
         };
         let mut sandbox = Self::new(key, name, dir, record);
-        sandbox.store_environment(environment)?;
-        sandbox.write_record()?;
+        sandbox.store(context, environment, Some(&layers))?;
         sandbox.watched = WatchedLimits::new(&sandbox.record.spec, &isolation.limits);
         sandbox.isolation = Some(isolation);
         sandbox.connect_container(context, user, init)?;

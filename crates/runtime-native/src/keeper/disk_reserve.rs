@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stockade_core::sandbox::LimitName;
 
-use super::helpers::Outcome;
+use super::helpers::{Layers, Outcome};
 use super::sandbox::Lifecycle;
 use super::timers::Timer;
 use super::{Keeper, Key};
@@ -70,7 +70,8 @@ impl Keeper {
         let dir = self.context.directory.path().join("sandboxes").join(&sandbox.name);
         let share = self.disk_reserve.share_bytes();
         // If no helper can be started now, the next measurement starts one.
-        let _ = self.helpers.measure_share(&self.context.reactor, key, &dir, share);
+        let layers = Layers { dir: &dir, subordinate: sandbox.record.subordinate };
+        let _ = self.helpers.measure_share(&self.context.reactor, key, layers, share);
     }
 
     /// Handles the measurement of a sandbox.

@@ -103,6 +103,7 @@ impl Sandbox {
             user: user.user,
             group: user.group,
             groups: self.groups_of_command(context, user),
+            may_become_root: self.record.spec.sudo,
             terminal: head
                 .terminal
                 .map(|size| WindowSize { rows: size.rows, columns: size.columns }),
@@ -135,6 +136,9 @@ impl Sandbox {
     fn user_of_command(&self, context: &Context, requested: Option<User>) -> Result<User, Failure> {
         let own = self.record.user;
         let requested = requested.unwrap_or(own);
+        if self.record.subordinate {
+            return Ok(Users::Range.check(requested)?);
+        }
         if !self.record.is_container {
             return Ok(context.users.check(requested)?);
         }
@@ -267,8 +271,13 @@ impl Sandbox {
             let user_id = Uid::from_raw(start + user.user);
             let group_id = Gid::from_raw(start + user.group);
             for end in own {
-                rustix::fs::fchown(end, Some(user_id), Some(group_id))
-                    .map_err(|errno| full(&errno.into()))?;
+                let given = match self.record.subordinate {
+                    // The keeper cannot give it to a subordinate id. It has no path but those of its
+                    // holders in `/proc`, which only their own user may follow.
+                    true => rustix::fs::fchmod(end, Mode::from_raw_mode(0o666)),
+                    false => rustix::fs::fchown(end, Some(user_id), Some(group_id)),
+                };
+                given.map_err(|errno| full(&errno.into()))?;
             }
         }
         command.set_pipes(self.key, output.outer, error.outer);

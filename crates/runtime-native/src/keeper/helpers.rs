@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Key;
 use super::reactor::{Interest, Reactor, Source, Watched};
+use crate::subordinate;
 
 pub(crate) mod disk;
 mod memory;
@@ -24,6 +25,8 @@ pub const ARGUMENT: &str = "__keeper-helper";
 const SWEEP: &str = "sweep";
 const STORE: &str = "store";
 const MEASURE: &str = "measure";
+/// The same for layers in which subordinate ids own files.
+const MEASURE_SUBORDINATE: &str = "measure-subordinate";
 const WATCH: &str = "watch";
 const PROVE: &str = "prove";
 /// A helper's exit code when the limit is exceeded.
@@ -50,6 +53,22 @@ pub(super) enum Job {
     Watch(Key),
     /// Tries whether a network with a policy can be created, and prints the reason if not.
     Prove,
+}
+
+/// The directory of a sandbox whose layers are measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layers<'a> {
+    /// The directory.
+    pub(super) dir: &'a Path,
+    /// Whether subordinate ids own files in it.
+    pub(super) subordinate: bool,
+}
+
+impl Layers<'_> {
+    fn arguments<'a>(&'a self, limit: &'a str) -> [&'a OsStr; 3] {
+        let job = if self.subordinate { MEASURE_SUBORDINATE } else { MEASURE };
+        [job.as_ref(), self.dir.as_os_str(), limit.as_ref()]
+    }
 }
 
 /// The running helpers.
@@ -105,15 +124,14 @@ impl Helpers {
         &mut self,
         reactor: &Reactor,
         key: Key,
-        dir: &Path,
+        layers: Layers<'_>,
         limit_bytes: u64,
     ) -> io::Result<bool> {
         if !self.may_measure() {
             return Ok(false);
         }
         let limit = limit_bytes.to_string();
-        let arguments = [MEASURE.as_ref(), dir.as_os_str(), limit.as_ref()];
-        self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
+        self.start(reactor, Job::Measure(key), &layers.arguments(&limit)).map(|()| true)
     }
 
     /// Starts to measure whether a sandbox holds more than its share of a full disk, unless that is
@@ -122,7 +140,7 @@ impl Helpers {
         &mut self,
         reactor: &Reactor,
         key: Key,
-        dir: &Path,
+        layers: Layers<'_>,
         share_bytes: u64,
     ) -> io::Result<()> {
         let is_measured = self.running.values().any(|running| running.job == Job::Share(key));
@@ -130,8 +148,7 @@ impl Helpers {
             return Ok(());
         }
         let share = share_bytes.to_string();
-        let arguments = [MEASURE.as_ref(), dir.as_os_str(), share.as_ref()];
-        self.start(reactor, Job::Share(key), &arguments)
+        self.start(reactor, Job::Share(key), &layers.arguments(&share))
     }
 
     fn may_measure(&self) -> bool {
@@ -245,10 +262,14 @@ pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
         [job, sandboxes, ref names @ ..] if is(job, STORE) => {
             store::store(Path::new(sandboxes), names).map(|()| false)
         }
-        [job, place, limit] if is(job, MEASURE) => {
+        [job, place, limit] if is(job, MEASURE) || is(job, MEASURE_SUBORDINATE) => {
             let dir = Path::new(place);
-            number(limit).and_then(|limit| disk::takes_more_than(dir, limit, io::stdout()))
+            let entered = if is(job, MEASURE_SUBORDINATE) { subordinate::enter() } else { Ok(()) };
+            entered
+                .and_then(|()| number(limit))
+                .and_then(|limit| disk::takes_more_than(dir, limit, io::stdout()))
         }
+        [job] if is(job, subordinate::JOB) => subordinate::run().map(|()| false),
         [job, init, limit] if is(job, WATCH) => number(init)
             .and_then(|init| Ok((i32::try_from(init).map_err(io::Error::other)?, number(limit)?)))
             .and_then(|(init, limit)| memory::uses_more_than(init, limit)),

@@ -14,11 +14,13 @@ use stockade_core::sandbox::{LimitName, Root, Workspace};
 use stockade_core::{Isolation, SandboxId, SandboxSpec};
 use stockade_jail::control::{self, Request};
 use stockade_jail::network::Listeners;
+use stockade_jail::subordinate::Subordinate;
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 use stockade_plan::layers::Origin;
 use stockade_plan::limits::{self, Disk, EnforcedLimits, Groups, WatchedLimits as Limits};
 use stockade_plan::{
-    HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned, TRUSTED_FILE, owners,
+    HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned, TRUSTED_FILE, Users,
+    owners,
 };
 use stockade_runtime::Capability;
 
@@ -51,6 +53,8 @@ pub(super) struct CreateRequest {
     pub(super) spec: SandboxSpec,
     /// The prepared layers of its root and its workspace.
     pub(super) layers: Option<Layers>,
+    /// Whether it has the caller's subordinate ids.
+    pub(super) subordinate: bool,
     /// The lock of the uid range that owns the layers; with a container the connection to its init.
     pub(super) lock: Option<OwnedFd>,
     /// The container that another engine has made for it.
@@ -85,7 +89,7 @@ impl Sandbox {
         request: CreateRequest,
         is_created: &mut bool,
     ) -> Result<Self, Failure> {
-        let CreateRequest { id, mut spec, layers, lock, container: _ } = request;
+        let CreateRequest { id, mut spec, layers, subordinate, lock, container: _ } = request;
         let root = match (&spec.root, &layers) {
             (Root::Snapshot(_), Some(layers)) => layers.root.clone(),
             (Root::Snapshot(snapshot), None) => return Err(Failure::NoSnapshot(snapshot.clone())),
@@ -98,7 +102,9 @@ impl Sandbox {
             }
         };
         let paths = || HostPaths::new(&context.data);
-        let checked = Planned::check(&spec, &root, context.users, &paths)?;
+        let identity = subordinate.then(subordinate_identity).transpose()?;
+        let users = identity.as_ref().map_or(context.users, Users::for_identity);
+        let checked = Planned::check(&spec, &root, users, &paths)?;
         let user = checked.own();
         let environment = std::mem::take(&mut spec.environment);
         let lease = spec.lease.map(record::Lease::from_now);
@@ -115,9 +121,6 @@ impl Sandbox {
             }
             (Some(workspace), None) => Some(initial_state(workspace, &dir)?),
         };
-        if let Some(layers) = &layers {
-            move_layers(context, layers, &name, spec.workspace.is_some())?;
-        }
         let granted = limits::enforce(Groups::Parent(&context.parent_group), &spec, Disk::Layers)?;
         let record = Record {
             id,
@@ -126,6 +129,7 @@ impl Sandbox {
             begun: initial_state,
             whole: layers.as_ref().and_then(|layers| layers.whole.clone()),
             is_container: false,
+            subordinate,
             created_at_ms: boot_time::wall_ms(),
             lease,
             user,
@@ -136,17 +140,34 @@ impl Sandbox {
             spec,
         };
         let mut sandbox = Self::new(key, name, dir, record);
-        sandbox.store_environment(environment)?;
-        sandbox.write_record()?;
+        sandbox.store(context, environment, layers.as_ref())?;
         sandbox.watched = Limits::new(&sandbox.record.spec, &granted.reports);
-        let identity = match layers.and_then(|layers| layers.range_start) {
-            Some(start) => Range::adopt(start, lock).map(Identity::Range).map_err(|error| {
-                Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
-            })?,
-            None => Identity::for_caller().map_err(|error| identity_refused(&error))?,
+        let identity = match (identity, layers.and_then(|layers| layers.range_start)) {
+            (Some(identity), _) => identity,
+            (None, Some(start)) => {
+                Range::adopt(start, lock).map(Identity::Range).map_err(|error| {
+                    Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
+                })?
+            }
+            (None, None) => Identity::for_caller().map_err(|error| identity_refused(&error))?,
         };
         sandbox.launch(context, checked, identity, granted)?;
         Ok(sandbox)
+    }
+
+    /// Stores its record, and then moves the layers that a client has prepared into its directory: a
+    /// keeper that is killed meanwhile leaves no files without a record, which would count as the
+    /// lost work of a user.
+    pub(super) fn store(
+        &mut self,
+        context: &Context,
+        environment: record::Environment,
+        layers: Option<&Layers>,
+    ) -> Result<(), Failure> {
+        self.store_environment(environment)?;
+        self.write_record()?;
+        let Some(layers) = layers else { return Ok(()) };
+        move_layers(context, layers, &self.name, self.record.spec.workspace.is_some())
     }
 
     /// Stores the environment on disk, so that no process keeps it in memory.
@@ -311,6 +332,7 @@ impl Sandbox {
             host_start,
             isolation,
             paused: false,
+            takes_limits: true,
             skeleton: self.skeleton.take(),
             network: None,
         };
@@ -460,7 +482,7 @@ fn initial_state(workspace: &Workspace, dir: &OwnedFd) -> Result<InitialState, F
 }
 
 /// Moves the layers that a client has prepared into the sandbox's directory.
-pub(super) fn move_layers(
+fn move_layers(
     context: &Context,
     layers: &Layers,
     name: &str,
@@ -528,6 +550,11 @@ pub(super) fn exhausted(what: &str, error: &io::Error) -> Failure {
 pub(super) fn refused(error: &stockade_bundle::beneath::Error) -> Failure {
     let errno = error.errno().unwrap_or(Errno::IO);
     exhausted("the sandbox's directory", &errno.into())
+}
+
+/// The caller's subordinate ids.
+fn subordinate_identity() -> Result<Identity, Failure> {
+    Subordinate::find().map(Identity::subordinate).map_err(|missing| Failure::from(&missing))
 }
 
 fn identity_refused(error: &jail::identity::Error) -> Failure {

@@ -4,7 +4,7 @@
 //!
 //! One thread, one loop, and no step takes longer than a system call. Reading order: this file (the
 //! process and its loop), `connections` and `requests` (the client interface), `sandbox` with
-//! `launch`, `reports`, `execute`, `ending` (one jail), `command` and `spool` (one command),
+//! `launch`, `reports`, `execute`, `limits`, `ending` (one jail), `command` and `spool` (one command),
 //! `adopt` and `record` (what a successor finds). Longer work is done by `helpers`.
 
 mod adopt;
@@ -21,6 +21,7 @@ mod execute;
 pub mod helpers;
 mod jail;
 mod launch;
+mod limits;
 mod network;
 mod pause;
 mod pipes;
@@ -53,7 +54,7 @@ use self::client::Client;
 use self::command::Command;
 use self::context::{Context, STORE_DELAY};
 use self::disk_reserve::DiskReserve;
-use self::helpers::{Helpers, Job, Outcome};
+use self::helpers::{Helpers, Job, Layers, Outcome};
 use self::pool::Pool;
 use self::reactor::{Interest, Source, Watched};
 use self::sandbox::{Lifecycle, Sandbox};
@@ -601,7 +602,8 @@ impl Keeper {
         }
         if sandbox.is_active() || sandbox.is_waited_for() {
             let dir = self.context.directory.path().join("sandboxes").join(&sandbox.name);
-            let started = self.helpers.measure(&self.context.reactor, key, &dir, limit);
+            let layers = Layers { dir: &dir, subordinate: sandbox.record.subordinate };
+            let started = self.helpers.measure(&self.context.reactor, key, layers, limit);
             sandbox.measuring = matches!(started, Ok(true));
         }
         if !sandbox.measuring {

@@ -163,6 +163,7 @@ impl Keeper {
             id: None,
             spec: SandboxSpec::default(),
             layers: None,
+            subordinate: false,
             lock: None,
             container: None,
         };

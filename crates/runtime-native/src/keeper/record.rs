@@ -53,6 +53,9 @@ pub(super) struct Record {
     /// Whether it is a container that another engine has made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_container: bool,
+    /// Whether it has the subordinate ids of the keeper's user, which own files in its layers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) subordinate: bool,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
@@ -100,6 +103,9 @@ pub(super) struct JailRecord {
     pub(super) isolation: Isolation,
     /// Whether a client has paused it.
     pub(super) paused: bool,
+    /// Whether its init knows the request to change the limits of commands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) takes_limits: bool,
     /// The name of the skeleton that is its root's lower layer.
     #[serde(default)]
     pub(super) skeleton: Option<String>,
@@ -289,6 +295,7 @@ mod tests {
             begun: None,
             whole: None,
             is_container: false,
+            subordinate: false,
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },

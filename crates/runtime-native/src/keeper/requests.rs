@@ -45,11 +45,12 @@ impl Keeper {
                 self.disconnect(id);
                 return;
             }
-            Request::Create { id: name, spec, layers, container } => {
+            Request::Create { id: name, spec, layers, subordinate, container } => {
                 let request = CreateRequest {
                     id: Some(name),
                     spec: *spec,
                     layers,
+                    subordinate,
                     lock: descriptors.pop(),
                     container,
                 };
@@ -68,6 +69,11 @@ impl Keeper {
             }),
             Request::End { id: name } => self.on(&name, |sandbox, context| {
                 sandbox.end(context, id);
+                Ok(())
+            }),
+            Request::ChangeLimits { id: name, change } => self.on(&name, |sandbox, context| {
+                sandbox.change_limits(context, &change)?;
+                context.answer(id, Answer::Done);
                 Ok(())
             }),
             Request::Pause { id: name } => {
@@ -178,6 +184,7 @@ impl Keeper {
             return Err(Failure::Draining);
         }
         if request.container.is_none()
+            && !request.subordinate
             && is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
             && let Some(key) = self.take_from_pool()
         {
@@ -323,11 +330,14 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         best_effort: _,
         access,
         network,
+        ssh_agent,
         labels: _,
         lease: _,
+        // It is part of the request for each command.
+        sudo: _,
     } = spec;
     // The jails of the pool have the host's own files.
-    let has_own_files = *private_base;
+    let has_own_files = *private_base || *ssh_agent;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
         && !has_own_files
@@ -398,6 +408,7 @@ mod tests {
         assert!(!with(&|spec| spec.caches = vec![cache.clone()]));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
         assert!(!with(&|spec| spec.private_base = true));
+        assert!(!with(&|spec| spec.ssh_agent = true));
         assert!(!with(&|spec| spec.groups = vec![4]));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));

@@ -88,6 +88,7 @@ impl Fixture {
             host_start: None,
             isolation: stockade_plan::isolation(STATUS, Vec::new()),
             paused: false,
+            takes_limits: true,
             skeleton: None,
             network: None,
         };
@@ -99,6 +100,7 @@ impl Fixture {
             begun: None,
             whole: None,
             is_container: false,
+            subordinate: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,

@@ -4,13 +4,13 @@
 use super::Case;
 use super::Need::{Can, Holder, Pipes, Processes, RawPaths, Server, Shell};
 use super::cases::{
-    again, capabilities, commands, environment, files, holder, input, leases, lifecycle, limits,
-    links, many, names, network, pause, ports, recovery, snapshots, streams, survivors, terminal,
-    transfer, usage, users, workspaces,
+    again, agents, capabilities, commands, environment, files, holder, input, leases, lifecycle,
+    limits, links, many, names, network, pause, ports, recovery, snapshots, streams, survivors,
+    terminal, transfer, usage, users, workspaces,
 };
 use crate::capability::Capability::{
-    DiskLimit, Egress, HostMounts, MemoryLimit, Pause, Ports, ProcessLimit, Snapshot, Terminal,
-    Users, Volumes, Workspace,
+    DiskLimit, Egress, HostMounts, MemoryLimit, Pause, Ports, ProcessLimit, Snapshot, SshAgent,
+    Terminal, Users, Volumes, Workspace,
 };
 
 /// Passes the list to a macro, which is named by its path, after the arguments of that macro.
@@ -189,6 +189,7 @@ macro_rules! conformance_list {
             limits {
                 they_hold_or_are_refused [];
                 best_effort_says_what_it_was [];
+                they_change_while_it_runs [];
                 want_of_memory_is_told [Shell, Can(MemoryLimit)];
                 other_ends_are_not_want_of_memory [Shell, Can(MemoryLimit)];
                 memory_is_the_sandboxes_own [Shell, Can(MemoryLimit)];
@@ -237,6 +238,10 @@ macro_rules! conformance_list {
                 certificates_are_replaced [Shell, Can(Egress)];
                 certificates_are_in_no_snapshot [Shell, Can(Egress), Can(Snapshot)];
                 certificates_need_a_policy [Can(Egress)];
+            }
+            agents {
+                its_socket_cannot_be_replaced_from_inside [Shell, Can(SshAgent)];
+                without_one_there_is_no_socket [Can(SshAgent)];
             }
             pause {
                 it_is_told [Can(Pause)];

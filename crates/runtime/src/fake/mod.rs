@@ -69,8 +69,8 @@ struct State {
 }
 
 impl Fake {
-    /// A runtime without sandboxes that supports everything except bind mounts of host files
-    /// and volumes.
+    /// A runtime without sandboxes that supports everything except bind mounts of host files,
+    /// volumes and ssh agents.
     pub fn new() -> Self {
         let fake = Self(Arc::default());
         for name in builtin::NAMES {
@@ -78,6 +78,7 @@ impl Fake {
         }
         fake.refuse(Capability::HostMounts, "its files are in memory");
         fake.refuse(Capability::Volumes, "its files are in memory");
+        fake.refuse(Capability::SshAgent, "its files are in memory");
         fake
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use rustix::io::Errno;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{LimitChange, LimitName, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::sync::watch;
@@ -191,6 +191,26 @@ impl Runtime for Fake {
         let sandbox = state.sandbox(id)?;
         sandbox.allows(id, "renew its lease", |state| state != crate::State::Ended)?;
         sandbox.lease.send_replace(lease.map(|lease| Instant::now() + lease));
+        Ok(())
+    }
+
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        let mut state = self.enter("change_limits")?;
+        for (limit, capability) in [
+            (LimitName::Memory, Capability::MemoryLimit),
+            (LimitName::Cpus, Capability::CpuLimit),
+            (LimitName::Processes, Capability::ProcessLimit),
+        ] {
+            if change.each().any(|(name, _)| name == limit)
+                && let Some(Unsupported { reason, remedy }) =
+                    state.refused.get(&capability).cloned()
+            {
+                return Err(Error::Limit { limit, reason, remedy: remedy.unwrap_or_default() });
+            }
+        }
+        let sandbox = state.sandbox(id)?;
+        sandbox.allows(id, "change its limits", |state| state != crate::State::Ended)?;
+        sandbox.spec.limits = sandbox.spec.limits.with(change);
         Ok(())
     }
 

@@ -68,6 +68,9 @@ impl Sandbox {
         if !spec.volumes.is_empty() || !spec.caches.is_empty() {
             state.needs(Capability::Volumes)?;
         }
+        if spec.ssh_agent {
+            state.needs(Capability::SshAgent)?;
+        }
         if spec.network.is_some() {
             state.needs(Capability::Egress)?;
         }

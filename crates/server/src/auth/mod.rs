@@ -1,12 +1,13 @@
 //! Authentication: the caller of a connection. A dialect describes the connection, and an
 //! [`Authenticate`] maps that to the [`Caller`] on whose behalf its requests are executed.
 //!
-//! `principal` does that for each request over TCP, `token` and
+//! `principal` does that for each request over TCP, `token`, `public` and
 //! `link` for requests to ports of sandboxes.
 
 mod lifetime;
 mod link;
 mod principal;
+mod public;
 mod token;
 
 use std::fmt::Debug;
@@ -18,6 +19,7 @@ pub(crate) use lifetime::Lifetime;
 pub(crate) use link::is_link;
 pub use principal::{HttpAuth, Reach, TcpPeer};
 pub(crate) use principal::{KEY_HEADERS, Principal};
+pub(crate) use public::PUBLIC;
 pub(crate) use token::{E2B_TOKEN_HEADERS, Scope, TOKEN_HEADERS, invalid_token};
 
 /// The known properties of a connection.

@@ -10,6 +10,7 @@ use stockade_core::{Code, Door};
 use tokio::sync::OnceCell;
 
 use super::lifetime::Lifetime;
+use super::public::PublicPorts;
 use super::{AuthError, Authenticate as _, Connection, Peer, SingleUser};
 
 /// The headers in which clients send an API key.
@@ -92,6 +93,7 @@ pub struct HttpAuth {
     user: SingleUser,
     reach: Reach,
     pub(super) token_secret: [u8; 32],
+    pub(super) public: PublicPorts,
 }
 
 impl HttpAuth {
@@ -105,7 +107,7 @@ impl HttpAuth {
         reach: Reach,
     ) -> Result<Self, Problem> {
         let token_secret = keys.token_secret().await?;
-        Ok(Self { keys, user, reach, token_secret })
+        Ok(Self { keys, user, reach, token_secret, public: PublicPorts::default() })
     }
 
     /// The caller of a request.

@@ -1,10 +1,11 @@
 //! Access tokens: each is for one port of one sandbox, or for an interface of it, and is derived from the secret of the server.
 //! It names the API key for which it was made, so that it ends with the key.
 
-use stockade_api::{GetSandbox, Problem, Sandbox, Sandboxes};
+use stockade_api::{GetSandbox, ListSandboxes, Problem, Sandbox, SandboxList, Sandboxes};
 use stockade_core::{Code, SandboxId, State};
 
 use super::principal::{HttpAuth, Principal, TcpPeer};
+use super::public::PUBLIC;
 
 /// The headers in which clients send an access token, for each kind of port.
 pub(crate) const TOKEN_HEADERS: [&str; 3] =
@@ -88,6 +89,39 @@ impl HttpAuth {
             _ => problem,
         })?;
         Ok((principal, sandbox))
+    }
+
+    /// Remembers a sandbox, if its ports are public.
+    pub(crate) fn note_public(&self, principal: &Principal, sandbox: &Sandbox) {
+        if sandbox.metadata.contains_key(PUBLIC) {
+            self.public.add(&sandbox.id, self.token(principal, sandbox, Scope::EveryPort));
+        }
+    }
+
+    /// The token for the ports of a sandbox, if they are public. It must be checked like one that was sent.
+    pub(crate) async fn public_token(
+        &self,
+        sandboxes: &dyn Sandboxes,
+        id: &SandboxId,
+    ) -> Result<Option<String>, Problem> {
+        self.public.loaded.get_or_try_init(|| self.load_public(sandboxes)).await?;
+        Ok(self.public.token(id))
+    }
+
+    async fn load_public(&self, sandboxes: &dyn Sandboxes) -> Result<(), Problem> {
+        for principal in self.principals(sandboxes).await? {
+            let mut request = ListSandboxes::default();
+            loop {
+                let SandboxList { sandboxes: found, more } =
+                    sandboxes.list(&principal.caller, request.clone()).await?;
+                request.after = found.last().map(|sandbox| sandbox.id.clone());
+                found.iter().for_each(|sandbox| self.note_public(&principal, sandbox));
+                if !more || request.after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn code(&self, key: &str, sandbox: &Sandbox, scope: Scope) -> blake3::Hash {

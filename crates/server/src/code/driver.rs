@@ -59,6 +59,15 @@ fn ended() -> Problem {
         .remedied_by("run the code again: it starts without its earlier state")
 }
 
+fn command() -> CommandLine {
+    CommandLine::Program(["python3", "-u", "-c", PROGRAM].map(str::to_owned).into())
+}
+
+/// Whether a command is the driver of a sandbox, which no client has started.
+pub(crate) fn is_driver(line: &CommandLine) -> bool {
+    *line == command()
+}
+
 impl Driver {
     /// Starts the program in a sandbox.
     pub(super) async fn start(
@@ -66,9 +75,8 @@ impl Driver {
         caller: &Caller,
         sandbox: &Sandbox,
     ) -> Result<Self, Problem> {
-        let words = ["python3", "-u", "-c", PROGRAM].map(str::to_owned);
-        let execute = Execute::new(sandbox.id.clone(), CommandLine::Program(words.into()));
-        let open = OpenSession { execute, terminal: None, input: true };
+        let execute = Execute::new(sandbox.id.clone(), command());
+        let open = OpenSession { execute, terminal: None, input: true, survives: false };
         let mut caller = caller.clone();
         caller.idempotency_key = None;
         let Session { mut events, input, .. } = sandboxes.open_session(&caller, open).await?;

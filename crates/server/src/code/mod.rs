@@ -18,6 +18,7 @@ use stockade_api::{Caller, Problem, Sandbox, Sandboxes};
 use stockade_core::Code;
 
 use driver::Driver;
+pub(crate) use driver::is_driver;
 pub(crate) use event::{Event, Forms};
 use events::Events;
 

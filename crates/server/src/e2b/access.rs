@@ -27,6 +27,11 @@ use crate::opensandbox::now;
 const SANDBOX_ID: &str = "e2b-sandbox-id";
 const SANDBOX_PORT: &str = "e2b-sandbox-port";
 
+/// Whether the server itself serves that port of a sandbox.
+pub(crate) const fn serves_port(port: u16) -> bool {
+    matches!(port, ENVD_PORT | INTERPRETER_PORT)
+}
+
 /// The port of a sandbox that a request addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Addressed {
@@ -125,7 +130,14 @@ pub(super) async fn check(
         ENVD_PORT => (ENVD_TOKEN, Scope::Envd),
         _ => (TRAFFIC_TOKEN, Scope::EveryPort),
     };
-    let token = one(&request.headers, header)?.ok_or_else(invalid_token)?.to_owned();
+    let sent = one(&request.headers, header)?.map(str::to_owned);
+    let token = match sent {
+        None if !serves_port(addressed.port) => {
+            app.auth.public_token(&*app.sandboxes, &addressed.id).await?
+        }
+        sent => sent,
+    };
+    let token = token.ok_or_else(invalid_token)?;
     check_token(app, request, &token, (&addressed.id, scope)).await
 }
 

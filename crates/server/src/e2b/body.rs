@@ -9,7 +9,7 @@ use stockade_core::access::Effect;
 use stockade_core::{State, Time};
 
 use super::{App, ENVD_VERSION, RESERVED};
-use crate::auth::{Principal, Scope};
+use crate::auth::{PUBLIC, Principal, Scope};
 use crate::inside::usage;
 
 /// The metadata with the template that a client has named.
@@ -108,6 +108,7 @@ impl Credentials {
     pub(super) fn new(app: &App, principal: &Principal, sandbox: &Sandbox) -> Self {
         let token = app.auth.token(principal, sandbox, Scope::Envd);
         app.tokens.add(&sandbox.id, &token);
+        app.auth.note_public(principal, sandbox);
         Self {
             template: template(sandbox),
             sandbox: sandbox.id.to_string(),
@@ -150,7 +151,7 @@ pub(super) fn detail(app: &App, principal: &Principal, sandbox: &Sandbox) -> Val
     body["network"] = json!({
         "allowOut": hosts(Effect::Allow),
         "denyOut": hosts(Effect::Deny),
-        "allowPublicTraffic": false,
+        "allowPublicTraffic": sandbox.metadata.contains_key(PUBLIC),
     });
     body
 }

@@ -21,7 +21,7 @@ use super::machine;
 use super::network::{self, Config};
 use super::request::{JsonBody, Owner};
 use super::{App, RESERVED};
-use crate::auth::Principal;
+use crate::auth::{PUBLIC, Principal};
 use crate::failure::{invalid, unsupported};
 use crate::source::Source;
 
@@ -175,6 +175,9 @@ fn specification(principal: &Principal, request: Request) -> Result<CreateSandbo
     let variables = request.env_vars.unwrap_or_default();
     environment
         .extend(variables.into_iter().map(|(name, value)| (name, Bytes(value.into_bytes()))));
+    if request.network.as_ref().is_some_and(Config::has_public_ports) {
+        metadata.insert(PUBLIC.to_owned(), YES.to_owned());
+    }
     let mut network = match request.network {
         Some(config) => network::network(config)?,
         None => Network { default: Effect::Allow, ..Network::default() },
@@ -187,6 +190,7 @@ fn specification(principal: &Principal, request: Request) -> Result<CreateSandbo
     Ok(CreateSandbox {
         id: Some(id),
         environment,
+        sudo: true,
         metadata,
         network: Some(network),
         volumes,
@@ -258,12 +262,23 @@ mod tests {
             json!({ "timeout": -1 }),
             json!({ "iam": { "tokens": [] } }),
             json!({ "metadata": { "e2b.dev/template": "x" } }),
-            json!({ "network": { "allowPublicTraffic": true } }),
             json!({ "network": { "egressProxy": { "address": "a" } } }),
             json!({ "volumeMounts": [{ "name": "a", "path": "b" }] }),
         ] {
             assert!(request(&refused).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn ports_are_public_on_request_only() {
+        let is_public = |network: Value| {
+            let created = request(&json!({ "network": network })).unwrap();
+            created.metadata.contains_key(PUBLIC)
+        };
+        assert!(is_public(json!({ "allowPublicTraffic": true })));
+        assert!(!is_public(json!({ "allowPublicTraffic": false })));
+        assert!(!is_public(json!({})));
+        assert!(!request(&json!({})).unwrap().metadata.contains_key(PUBLIC));
     }
 
     #[test]

@@ -43,9 +43,10 @@ use crate::auth::HttpAuth;
 use crate::code::Engine;
 use crate::observe::Watch;
 use crate::openapi::{Api, Security, get, post, put};
+use crate::opensandbox::now;
 
-pub(crate) use access::Addressed;
-pub(crate) use ports::{by_header, serves_port};
+pub(crate) use access::{Addressed, serves_port};
+pub(crate) use ports::by_header;
 
 /// The port of the interfaces for commands and files.
 pub(crate) const ENVD_PORT: u16 = 49983;
@@ -106,7 +107,7 @@ impl App {
             auth,
             watch,
             site,
-            processes: process::Processes::default(),
+            processes: process::Processes::new(now()),
             watchers: filesystem::Watchers::default(),
             tokens: signature::Tokens::default(),
             code,

@@ -9,12 +9,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use stockade_api::{ChangeNetwork, Network};
 use stockade_core::access::Effect;
+use stockade_core::address::Class;
 use stockade_core::network::{AllowedHost, Rule, Target, TrafficLimits, is_host_loopback};
 
 use super::App;
 use super::failure::Refused;
 use super::request::{Id, JsonBody, Owner, find};
 use super::secrets;
+use crate::auth::PUBLIC;
 use crate::failure::{invalid, unsupported};
 use crate::traffic_limits::Limits;
 
@@ -35,6 +37,7 @@ pub(super) struct Config {
     egress_proxy: Option<Value>,
     #[serde(default)]
     rules: Option<BTreeMap<String, Value>>,
+    /// Whether ports need no token.
     #[serde(default)]
     allow_public_traffic: Option<bool>,
     #[serde(default)]
@@ -57,15 +60,16 @@ pub(super) struct Update {
 }
 
 impl Config {
+    /// Whether ports need no token.
+    pub(super) fn has_public_ports(&self) -> bool {
+        self.allow_public_traffic == Some(true)
+    }
+
     fn refuse_unsupported(&self) -> Result<(), Refused> {
         let is_set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let requested = [
             (self.dns_servers.as_ref().is_some_and(|it| !it.is_empty()), "`dnsServers`"),
             (is_set(&self.egress_proxy), "`egressProxy`"),
-            (
-                self.allow_public_traffic == Some(true),
-                "`allowPublicTraffic`, access to ports without a token,",
-            ),
             (self.mask_request_host.is_some(), "`maskRequestHost`"),
             (self.https_ports.as_ref().is_some_and(|it| !it.is_empty()), "`httpsPorts`"),
         ];
@@ -97,10 +101,10 @@ pub(super) fn network(config: Config) -> Result<Network, Refused> {
         match target.parse::<Target>() {
             Ok(Target::Exact(name)) if !is_host_loopback(&name) => {}
             Ok(Target::Subdomains(_)) => {}
+            Ok(Target::Block(block)) if block.is_in_class(Class::Public) => {}
             _ => {
-                return Err(
-                    unsupported(format_args!("`allowOut` {target:?}, which is no name,")).into()
-                );
+                let what = format!("`allowOut` {target:?}, no name and not only public addresses,");
+                return Err(unsupported(what).into());
             }
         }
         network.allow.push(host(&target)?);
@@ -124,6 +128,13 @@ pub(super) async fn replace(
 ) -> Result<StatusCode, Refused> {
     if config.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
         return Err(unsupported("a change of `rules`").into());
+    }
+    if config.has_public_ports() {
+        let what = "`allowPublicTraffic` of a sandbox that exists, whose ports need a token,";
+        let is_public = find(&app, &principal, &id).await?.metadata.contains_key(PUBLIC);
+        if !is_public {
+            return Err(unsupported(what).into());
+        }
     }
     let mut wanted = network(config)?;
     if allow_internet_access == Some(false) {
@@ -187,10 +198,26 @@ mod tests {
     }
 
     #[test]
+    fn public_addresses_can_be_allowed() {
+        let config = json!({ "denyOut": ["0.0.0.0/0"], "allowOut": ["8.8.8.8", "9.9.9.0/24"] });
+        let network = parsed(config).unwrap();
+        let allowed: Vec<_> = network.allow.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (network.default, allowed),
+            (Effect::Deny, vec!["8.8.8.8".to_owned(), "9.9.9.0/24".to_owned()])
+        );
+    }
+
+    #[test]
     fn what_has_no_effect_is_refused() {
         for refused in [
             json!({ "allowOut": ["localhost"] }),
             json!({ "allowOut": ["10.0.0.1"] }),
+            json!({ "allowOut": ["127.0.0.0/8"] }),
+            json!({ "allowOut": ["192.168.0.0/16"] }),
+            json!({ "allowOut": ["169.254.169.254"] }),
+            json!({ "allowOut": ["8.0.0.0/4"] }),
+            json!({ "allowOut": ["::1"] }),
             json!({ "dnsServers": ["1.1.1.1"] }),
             json!({ "maskRequestHost": "a" }),
             json!({ "rules": { "a": [] } }),

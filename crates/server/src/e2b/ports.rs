@@ -9,9 +9,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
 use stockade_api::PortGrant;
 
-use super::access::{Addressed, Denied, Entered, Head, check};
+use super::access::{Addressed, Denied, Entered, Head, check, serves_port};
 use super::failure::{not_running, refuse};
-use super::{App, ENVD_PORT, INTERPRETER_PORT};
+use super::{App, ENVD_PORT};
 use crate::admission::{Terms, admit};
 use crate::auth::Principal;
 use crate::failure::Failure;
@@ -19,11 +19,6 @@ use crate::inside::usage;
 use crate::opensandbox::now;
 use crate::relay::{Form, relay};
 use crate::tcp::authority;
-
-/// Whether the server itself serves that port of a sandbox.
-pub(crate) const fn serves_port(port: u16) -> bool {
-    matches!(port, ENVD_PORT | INTERPRETER_PORT)
-}
 
 /// The middleware that serves such requests.
 pub(crate) async fn by_header(State(app): State<App>, request: Request, next: Next) -> Response {

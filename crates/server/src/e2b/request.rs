@@ -11,6 +11,7 @@ use super::App;
 use super::failure::Refused;
 use crate::auth::Principal;
 use crate::failure::invalid;
+use crate::metered::body_problem;
 
 /// The caller of a request, with its idempotency key.
 pub(super) struct Owner(pub(super) Principal);
@@ -76,7 +77,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
         let body = Bytes::from_request(request, state).await;
-        let body = body.map_err(|error| invalid(error.to_string()))?;
+        let body = body.map_err(|error| body_problem(&error))?;
         let text: &[u8] = if body.is_empty() { b"{}" } else { &body };
         let parsed = serde_json::from_slice(text).map_err(|error| {
             Problem::new(Code::InvalidInput, "the request cannot be read")

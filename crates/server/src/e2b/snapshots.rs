@@ -149,6 +149,7 @@ fn copy(parent: &Sandbox, ttl: f64) -> Result<CreateSandbox, Refused> {
         .map(|(name, value)| (name.to_owned(), Bytes::from(value)));
     Ok(CreateSandbox {
         environment: environment.into(),
+        sudo: true,
         id: Some(id),
         metadata: parent.metadata.clone(),
         limits: parent.limits,

@@ -26,8 +26,16 @@ pub(crate) async fn create_as(
             Err(failure) => return Err(failure),
         }
     }
-    let make = MakeDirectory { sandbox_id: sandbox_id(), path: name.into(), mode };
-    sandboxes.make_directory(&target.caller, make).await?;
+    let make =
+        MakeDirectory { sandbox_id: sandbox_id(), path: name.into(), mode, uid: None, gid: None };
+    let made = sandboxes.make_directory(&target.caller, make.clone()).await;
+    // In a directory of root's, the ordinary user has no rights; the new one belongs to its user in the end.
+    if made.as_ref().is_err_and(|problem| problem.code.http_status() == 403) {
+        let make = MakeDirectory { uid: Some(0), gid: Some(0), ..make };
+        sandboxes.make_directory(&target.caller, make).await?;
+    } else {
+        made?;
+    }
     for directory in missing {
         let (uid, gid) = (Some(uid), Some(gid));
         let mode = mode.filter(|_| directory == name);

@@ -14,6 +14,7 @@ use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 use super::request::{RequestCaller, UPGRADED, header_value, parse};
 use super::response::Failure;
 use super::{ConnectionGuard, Operations};
+use crate::metered::body_problem;
 
 /// The largest request, in bytes.
 const REQUEST_BYTES: usize = 16 << 20;
@@ -108,7 +109,8 @@ async fn upgrade_parts(mut request: Request) -> Result<(Upgrade, axum::body::Byt
         Failure(Problem::new(Code::InvalidInput, message))
     })?;
     let counted = request.extensions_mut().remove::<ConnectionGuard>();
-    let body = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(unreadable)?;
+    let body = to_bytes(request.into_body(), REQUEST_BYTES).await;
+    let body = body.map_err(|error| Failure(body_problem(&error)))?;
     Ok((Upgrade { connection: upgrade, counted }, body))
 }
 

@@ -152,27 +152,31 @@ fn move_definitions(schema: &mut Value, schemas: &mut BTreeMap<String, Value>) {
         object.remove("$schema");
         if let Some(Value::Object(definitions)) = object.remove("$defs") {
             for (name, mut definition) in definitions {
-                rename_references(&mut definition);
+                rename_references(&mut definition, "");
                 schemas.insert(name, definition);
             }
         }
     }
-    rename_references(schema);
+    rename_references(schema, "");
 }
 
-fn rename_references(schema: &mut Value) {
+/// Makes references to definitions of a schema references to those of the document, whose names have this
+/// prefix.
+pub(super) fn rename_references(schema: &mut Value, prefix: &str) {
     match schema {
         Value::Object(object) => {
             for (name, value) in object {
                 match value {
                     Value::String(text) if name == "$ref" => {
-                        *text = text.replace("#/$defs/", "#/components/schemas/");
+                        *text = text.replace("#/$defs/", &format!("#/components/schemas/{prefix}"));
                     }
-                    value => rename_references(value),
+                    value => rename_references(value, prefix),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(rename_references),
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| rename_references(item, prefix));
+        }
         _ => {}
     }
 }

@@ -6,6 +6,7 @@
 
 mod document;
 mod methods;
+mod own;
 
 use axum::Router;
 use axum::handler::Handler;
@@ -13,6 +14,7 @@ use methods::Description;
 
 pub(crate) use document::document;
 pub(crate) use methods::{Methods, any, delete, get, patch, post, put, service};
+pub(crate) use own::describe_operations;
 
 /// What authenticates the requests to a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -55,7 +55,10 @@ impl Scope {
             Self::All => true,
             Self::Network => matches!(
                 kind,
-                Kind::NetworkRefused | Kind::NetworkChanged | Kind::SecretMisdirected
+                Kind::NetworkRefused
+                    | Kind::NetworkChanged
+                    | Kind::SecretMisdirected
+                    | Kind::SshAgentUsed
             ),
             Self::Process => matches!(kind, Kind::CommandCompleted),
             Self::Lifecycle => !matches!(
@@ -63,6 +66,7 @@ impl Scope {
                 Kind::NetworkRefused
                     | Kind::NetworkChanged
                     | Kind::SecretMisdirected
+                    | Kind::SshAgentUsed
                     | Kind::CommandCompleted
             ),
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stockade_api::{ChangeNetwork, Network, Sandbox};
 use stockade_core::access::Effect;
+use stockade_core::address::Class;
 use stockade_core::network::{self, AllowedHost, Target, TrafficLimits, is_host_loopback};
 
 use super::request::JsonBody;
@@ -44,13 +45,17 @@ pub(super) struct Rule {
     target: String,
 }
 
-/// A target is a name. Addresses, and the loopback of this machine, are not for clients of other
+/// A target is a name, or public addresses. Others, and the loopback of this machine, are not for clients of other
 /// machines to open.
 fn host(target: &str) -> Result<AllowedHost, Failure> {
     match target.parse::<Target>() {
         Ok(Target::Exact(name)) if !is_host_loopback(&name) => {}
         Ok(Target::Subdomains(_)) => {}
-        Ok(_) => return Err(unsupported(format_args!("the target {target:?}, which is no name"))),
+        Ok(Target::Block(block)) if block.is_in_class(Class::Public) => {}
+        Ok(_) => {
+            let what = format!("the target {target:?}, no name and not only public addresses,");
+            return Err(unsupported(what));
+        }
         Err(error) => return Err(invalid(format!("the target {target:?} is invalid: {error}"))),
     }
     target.parse().map_err(|error| invalid(format!("the target {target:?} is invalid: {error}")))

@@ -14,6 +14,7 @@ use stockade_core::{Code, SandboxId, Time};
 use super::{App, TcpPeer};
 use crate::auth::Principal;
 use crate::failure::{Failure, invalid, unsupported};
+use crate::metered::body_problem;
 
 /// The connection of a request.
 pub(super) struct Peer(pub(super) Arc<TcpPeer>);
@@ -86,7 +87,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
         let is_json = is_json(request.headers());
         let body = Bytes::from_request(request, state).await;
-        let body = body.map_err(|error| invalid(error.to_string()))?;
+        let body = body.map_err(|error| Failure(body_problem(&error)))?;
         if body.is_empty() {
             // Requests without members need no body.
             return parse(b"{}").map(Self);

@@ -50,8 +50,24 @@ const RESPONSE_ONLY_INSIDE: [&str; 7] = [
     "strict-transport-security",
     "via",
 ];
-/// More of them, if the port has no origin of its own.
-const RESPONSE_ONLY_INSIDE_PATH: [&str; 2] = ["service-worker-allowed", "set-cookie"];
+/// More of them, if the port has no origin of its own: browsers keep them for the whole origin. Reports about
+/// it would tell a program inside the links of other ports, and a dictionary would be sent for them.
+const RESPONSE_ONLY_INSIDE_PATH: [&str; 14] = [
+    "accept-ch",
+    "critical-ch",
+    "expect-ct",
+    "nel",
+    "origin-agent-cluster",
+    "origin-trial",
+    "report-to",
+    "reporting-endpoints",
+    "sec-session-registration",
+    "secure-session-registration",
+    "service-worker-allowed",
+    "set-cookie",
+    "set-login",
+    "use-as-dictionary",
+];
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
@@ -277,6 +293,30 @@ mod tests {
             ("referrer-policy", "no-referrer"),
         ]);
         assert_eq!(headers, expected);
+    }
+
+    #[test]
+    fn nothing_from_inside_is_kept_for_the_whole_origin_of_the_server() {
+        let policy = "{\"report_to\":\"x\",\"max_age\":9,\"include_subdomains\":true}";
+        let all = [
+            ("nel", policy),
+            ("report-to", "{\"group\":\"x\",\"endpoints\":[{\"url\":\"https://evil.example\"}]}"),
+            ("reporting-endpoints", "x=\"https://evil.example\""),
+            ("use-as-dictionary", "match=\"/*\""),
+            ("accept-ch", "sec-ch-ua-model"),
+            ("origin-agent-cluster", "?0"),
+            ("set-login", "logged-in"),
+        ];
+        let mut headers = map(&all);
+        outer_headers(&mut headers, &path(), 80, false);
+        for (name, _) in all {
+            assert!(!headers.contains_key(name), "{name}");
+        }
+        // Under a name of its own, an application has the reports about itself.
+        let mut headers = map(&all);
+        outer_headers(&mut headers, &host(), 80, false);
+        assert!(headers.contains_key("nel") && headers.contains_key("report-to"));
+        assert_eq!(headers["origin-agent-cluster"], "?1");
     }
 
     #[test]

@@ -193,7 +193,21 @@ async fn grant(web: &Web, name: &PortName, request: &Parts) -> Result<Option<Por
     match cookies::own(headers, cookies::SESSION) {
         Some(token) => {
             let found = web.ports.find_session(name, token).await?;
-            Ok(found.map(|grant| from_browser(grant, request)))
+            match found {
+                Some(grant) => Ok(Some(from_browser(grant, request))),
+                None => public(web, name, request).await,
+            }
+        }
+        None => public(web, name, request).await,
+    }
+}
+
+/// The port, if everyone may use those of its sandbox.
+async fn public(web: &Web, name: &PortName, request: &Parts) -> Result<Option<PortGrant>, Problem> {
+    let Some(port) = name.port else { return Ok(None) };
+    match web.auth.public_token(&*web.sandboxes, &name.sandbox_id).await? {
+        Some(token) => {
+            checked(web, name, request, (&token, Scope::EveryPort, port)).await.map(Some)
         }
         None => Ok(None),
     }
@@ -216,11 +230,21 @@ async fn by_token(
 ) -> Result<PortGrant, Problem> {
     let mut values = request.headers.get_all(header).iter();
     let token = values.next().and_then(|value| value.to_str().ok()).ok_or_else(invalid_token)?;
-    let peer = request.extensions.get::<Arc<TcpPeer>>().ok_or_else(invalid_token)?;
     let port = name.port.ok_or_else(invalid_token)?;
     if values.next().is_some() {
         return Err(invalid_token());
     }
+    checked(web, name, request, (token, scope, port)).await
+}
+
+/// The port of an access token, which has that scope.
+async fn checked(
+    web: &Web,
+    name: &PortName,
+    request: &Parts,
+    (token, scope, port): (&str, Scope, u16),
+) -> Result<PortGrant, Problem> {
+    let peer = request.extensions.get::<Arc<TcpPeer>>().ok_or_else(invalid_token)?;
     let target = (&name.sandbox_id, scope);
     let checked = web.auth.check_token(&*web.sandboxes, peer, token, target).await;
     let (principal, sandbox) = checked?;

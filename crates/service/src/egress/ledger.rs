@@ -14,8 +14,8 @@ use stockade_core::{ExecutionId, OwnerId, SandboxId};
 use stockade_egress_control::{Credential, Event, Installed, Outcome, Source, Values};
 use stockade_runtime::Runtime;
 
-use super::record::FirstEvent;
 use super::trust::Trusted;
+use crate::first_events::FirstEvent;
 
 /// The reason for a sandbox that was not served yet.
 const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
@@ -225,6 +225,8 @@ impl Ledger {
                 entry.received_bytes = entry.received_bytes.saturating_add(*received_bytes);
             }
             Outcome::Refused { .. } | Outcome::Misdirected { .. } => {}
+            // Only runs learn a policy.
+            Outcome::Requested { .. } | Outcome::Unread => {}
         }
         let (payload, is_first) = if let Some(denied) = event.denied_connection() {
             (Payload::NetworkRefused(denied.clone()), entry.denied.add(denied))

@@ -2,12 +2,11 @@
 //! restarted whenever it exits, and gets the policies and listeners of all live sandboxes each
 //! time. `stockade-egress-control` is the logic of its owner.
 //!
-//! `supervisor` is the task that drives the owner, `ledger` the state of each sandbox, `record` the
-//! record of its traffic, `trust` the certificates that programs inside need. As long as a sandbox is not served, none of its traffic passes: its data
-//! waits in its own network.
+//! `supervisor` is the task that drives the owner, `ledger` the state of each sandbox, `trust` the
+//! certificates that programs inside need. As long as a sandbox is not served, none of its traffic
+//! passes: its data waits in its own network.
 
 mod ledger;
-mod record;
 mod supervisor;
 mod trust;
 
@@ -27,6 +26,7 @@ use self::ledger::Ledger;
 pub(crate) use self::ledger::{Member, StoredValues};
 use self::supervisor::{Command, ReplySender, Supervisor};
 use crate::failure::runtime_problem;
+use crate::first_events;
 
 /// How long the process may take to answer, on a machine under heavy load.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -53,7 +53,7 @@ impl Egress {
         let ledger = Arc::new(Ledger::default());
         let commands = program.map(|program| {
             let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
-            let first = record::spawn(Arc::clone(store));
+            let first = first_events::spawn(store);
             let again = sender.downgrade();
             let supervisor = Supervisor::new(program, Arc::clone(&ledger), first, again);
             tokio::spawn(supervisor.run(commands, stopped));
@@ -203,7 +203,7 @@ impl Egress {
         network: &Network,
         bindings: &[Binding],
     ) -> Result<NetworkStatus> {
-        let before = record::read(store, id).await?;
+        let before = first_events::read(store, id).await?;
         let mut status = self.ledger.status(id, network.policy()?, bindings, before);
         status.injections.clone_from(&network.injections);
         Ok(status)

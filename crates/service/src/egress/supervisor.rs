@@ -19,8 +19,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use super::ledger::{Ledger, Member};
-use super::record::FirstEvent;
 use super::{TIMEOUT, in_one_line};
+use crate::first_events::FirstEvent;
 
 /// The receiver of a command's result, if there is one.
 pub(super) type ReplySender = Option<oneshot::Sender<Result<()>>>;

@@ -62,11 +62,14 @@ impl Inner {
         self.serve_network(row).await
     }
 
-    /// Tries to serve a sandbox that should be served, within the time that its watcher may take.
+    /// Tries to serve the network and the ssh agent of a sandbox that should be served, within the time that its watcher may take.
     pub(crate) async fn try_network(&self, row: &SandboxRow) {
         if matches!(row.state, State::Running | State::Paused) {
             // `get_status` reports why it is not served.
             let _ = tokio::time::timeout(TIMEOUT, self.ensure_network(row)).await;
+        }
+        if row.state == State::Running {
+            self.try_agent(&row.id).await;
         }
     }
 }

@@ -76,6 +76,7 @@ impl Inner {
         if row.state == State::Paused && row.idle_paused && !row.damaged {
             let runtime = self.runtime(&row.runtime)?;
             self.ensure_network(row).await?;
+            self.ensure_agent(row).await;
             let resumed = self
                 .terminations
                 .run_unless_terminated(id, self.with_deadline(runtime.resume(id)))

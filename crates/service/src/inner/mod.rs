@@ -18,6 +18,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
 use crate::attachments::Attachments;
+use crate::downloads::Downloads;
 use crate::egress::Egress;
 use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
@@ -29,6 +30,7 @@ use crate::paths;
 use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
+use crate::ssh_agents::SshAgents;
 use crate::store::sandboxes::SandboxRow;
 use crate::sync_bases;
 use crate::terminations::Terminations;
@@ -63,8 +65,10 @@ pub(crate) struct Inner {
     pub(crate) wakers: Wakers,
     pub(crate) tools: Tools,
     pub(crate) egress: Egress,
+    pub(crate) ssh_agents: SshAgents,
     pub(crate) vault: Vault,
     pub(crate) published: Published,
+    pub(crate) downloads: Downloads,
     /// Where browsers reach ports; none without a listener over TCP.
     pub(crate) site: OnceLock<PortSite>,
     pub(crate) link_keys: LinkKeys,
@@ -148,13 +152,26 @@ impl Inner {
         Ok(())
     }
 
+    /// Stops serving the network and the ssh agent of a sandbox.
+    pub(crate) async fn leave(&self, id: &SandboxId) {
+        self.ssh_agents.end(id);
+        self.egress.leave(id).await;
+    }
+
+    /// Stops every process of a sandbox, after its ssh agent.
+    pub(crate) async fn pause_processes(&self, row: &SandboxRow) -> Result<()> {
+        let runtime = self.runtime(&row.runtime)?;
+        self.ssh_agents.end(&row.id);
+        self.with_deadline(runtime.pause(&row.id)).await.map_err(|error| runtime_problem(&error))
+    }
+
     /// Removes a runtime's sandbox with this id, if it is ours.
     pub(crate) async fn cleanup(
         &self,
         runtime: &dyn Runtime,
         id: &SandboxId,
     ) -> std::result::Result<(), Error> {
-        self.egress.leave(id).await;
+        self.leave(id).await;
         match self.with_deadline(runtime.inspect(id)).await {
             Ok(status) if status.labels.get(SERVICE_LABEL) != Some(&self.id) => {
                 Err(Error::Conflict(format!("the sandbox {id}")))

@@ -25,6 +25,7 @@ use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::spec;
+use crate::ssh_agents;
 use crate::store::json;
 use crate::store::sandboxes::{self, SandboxRow};
 
@@ -79,6 +80,12 @@ pub(crate) async fn create(
         let runtime = service.inner.runtime(&row.runtime)?;
         service.inner.egress.check_supported(&**runtime).await?;
         check_stored_secrets(service, caller, &row).await?;
+    }
+    if let Some(agent) = &row.request.ssh_agent {
+        ssh_agents::check_caller(agent, caller)?;
+        if !is_known {
+            service.inner.check_agent(agent, &row.owner, &row.id).await?;
+        }
     }
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;
@@ -343,6 +350,7 @@ async fn create_in_runtime(inner: &Inner, row: &SandboxRow, again: bool) -> Resu
         let lease = spec::lease(row.expires_at, now_ms());
         inner.with_deadline(runtime.renew(&row.id, lease)).await.map_err(failed)?;
     }
+    inner.serve_agent(row).await?;
     inner.serve_network(row).await?;
     Ok(status.isolation)
 }

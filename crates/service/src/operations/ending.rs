@@ -24,7 +24,7 @@ pub(crate) async fn end_processes(inner: &Inner, row: &SandboxRow) -> Result<()>
         Ok(()) | Err(Error::NoSandbox(_)) => {}
         Err(error) => return Err(runtime_problem(&error)),
     }
-    inner.egress.leave(&row.id).await;
+    inner.leave(&row.id).await;
     inner.activity.forget(&row.id);
     Ok(())
 }

@@ -204,7 +204,7 @@ pub(crate) async fn check_stored_secrets(
 }
 
 /// The variables of a command by which it uses the sandbox's secrets. It finds the certificates to
-/// trust where they say.
+/// trust where they say, and the ssh agent of the sandbox is served, also just after a restart.
 pub(crate) async fn secret_variables(
     inner: &Inner,
     owned: &OwnedSandbox,
@@ -213,6 +213,7 @@ pub(crate) async fn secret_variables(
     if !all.is_empty() {
         inner.egress.deliver(&owned.id, inner.options.deadline).await?;
     }
+    inner.await_agent(owned).await?;
     Ok(all.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
 }
 

@@ -388,9 +388,10 @@ async fn call_runtime(
     let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
     let failed = |error: Error| to_failure(runtime_problem(&error));
     match operation {
-        Operation::Pause => inner.with_deadline(runtime.pause(&row.id)).await.map_err(failed),
+        Operation::Pause => inner.pause_processes(row).await.map_err(to_failure),
         Operation::Resume => {
             inner.ensure_network(row).await.map_err(to_failure)?;
+            inner.ensure_agent(row).await;
             inner.with_deadline(runtime.resume(&row.id)).await.map_err(failed)
         }
         Operation::Stop => return stop(inner, &**runtime, row, stopped).await.map_err(failed),
@@ -406,6 +407,7 @@ async fn call_runtime(
             let now = now_ms();
             let lease = spec::lease(expiry_after_start(row, now), now);
             inner.with_deadline(runtime.renew(&row.id, lease)).await.map_err(failed)?;
+            inner.ensure_agent(row).await;
             inner.serve_network(row).await.map_err(to_failure)
         }
         Operation::Renew | Operation::Use | Operation::Collect | Operation::Kill => Ok(()),
@@ -428,7 +430,7 @@ async fn stop(
         }
         Err(error) => return Err(error),
     };
-    inner.egress.leave(&row.id).await;
+    inner.leave(&row.id).await;
     inner.activity.forget(&row.id);
     Ok(stored)
 }

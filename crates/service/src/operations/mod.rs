@@ -21,6 +21,7 @@ pub(crate) mod files;
 pub(crate) mod injections;
 pub(crate) mod keys;
 pub(crate) mod lifecycle;
+pub(crate) mod limits;
 pub(crate) mod metadata;
 pub(crate) mod network;
 pub(crate) mod output;
@@ -32,6 +33,7 @@ mod secret_requests;
 pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod snapshot;
+mod ssh_agent;
 pub(crate) mod sync;
 pub(crate) mod tool;
 pub(crate) mod vault;
@@ -62,6 +64,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(directory::NAME, workflow_fn(inner, directory::perform))
         .workflow(execute::NAME, workflow_fn(inner, execute::perform))
         .workflow(output::NAME, workflow_fn(inner, output::perform))
+        .workflow(limits::NAME, workflow_fn(inner, limits::perform))
         .workflow(metadata::NAME, workflow_fn(inner, metadata::perform))
         .workflow(network::NAME, workflow_fn(inner, network::perform))
         .workflow(secret_file::NAME, workflow_fn(inner, secret_file::perform))

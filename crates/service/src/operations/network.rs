@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stockade_api::{Caller, ChangeNetwork, Network, Result, Sandbox};
 use stockade_core::event::{NetworkChange, Payload};
-use stockade_core::{Code, Operation, Problem};
+use stockade_core::{Code, Operation, Problem, SandboxId};
 use stockade_durable::{Context, Failure, Step, StepOptions};
 
 use super::record_with_next;
@@ -58,27 +58,35 @@ pub(crate) async fn perform(
         })
         .await?;
     row.request.network = Some(network);
-    context
-        .step_with("tell", record_with_next(), async |_: Step| {
-            let applied = inner
-                .terminations
-                .run_unless_terminated(&request.id, inner.apply_network(&row))
-                .await;
-            applied.map_err(to_failure)?.map_err(to_failure)
-        })
-        .await?;
+    apply(&inner, &context, &row).await?;
     Ok(row.to_sandbox(None))
 }
 
-fn changed_network(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network> {
-    let network = row.request.network.as_ref().ok_or_else(|| {
-        Problem::new(
-            Code::Conflict,
-            format!("the sandbox {} was created without network access", row.id),
-        )
+/// The step that sends a changed network to the egress process, after it was recorded.
+pub(super) async fn apply(
+    inner: &Inner,
+    context: &Context,
+    row: &SandboxRow,
+) -> std::result::Result<(), Failure> {
+    context
+        .step_with("tell", record_with_next(), async |_: Step| {
+            let applied =
+                inner.terminations.run_unless_terminated(&row.id, inner.apply_network(row)).await;
+            applied.map_err(to_failure)?.map_err(to_failure)
+        })
+        .await
+}
+
+/// The problem with a change of a network that does not exist.
+pub(super) fn without_network(id: &SandboxId) -> Problem {
+    let message = format!("the sandbox {id} was created without network access");
+    Problem::new(Code::Conflict, message)
         .because("the network of a sandbox is created with the sandbox")
         .remedied_by("stockade create --net policy")
-    })?;
+}
+
+fn changed_network(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network> {
+    let network = row.request.network.as_ref().ok_or_else(|| without_network(&row.id))?;
     let network = network.with_changes(request)?;
     spec::check_secret_names(&network, &row.request.environment)?;
     Ok(network)

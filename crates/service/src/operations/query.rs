@@ -38,6 +38,11 @@ pub(crate) async fn get(
         status.upstream_proxy.clone_from(&network.upstream_proxy);
         sandbox.network = Some(status);
     }
+    if let Some(agent) = &mut sandbox.ssh_agent
+        && owned.state == State::Running
+    {
+        agent.problem = service.inner.ssh_agents.problem(&owned.id);
+    }
     if is_there
         && let Ok(runtime) = service.inner.runtime(&owned.runtime)
         && let Ok(status) = runtime.inspect(&owned.id).await

@@ -77,7 +77,7 @@ pub(crate) async fn perform(
     context: Context,
     input: Input<OpenSession>,
 ) -> std::result::Result<OutputEnd, Failure> {
-    let OpenSession { execute: request, terminal, input: reads } = &input.request;
+    let OpenSession { execute: request, terminal, input: reads, survives } = &input.request;
     let handoff = Once::new(inner.handoffs.take(context.id()));
     let owned = inner.use_in_workflow(&context, &input.owner, &request.sandbox_id, None).await?;
     let (id, end): (ExecId, OutputEnd) = context
@@ -96,6 +96,9 @@ pub(crate) async fn perform(
             let principal =
                 Principal { caller: owned.owner.clone(), flow_owner: handoff.flow_owner };
             let Some(live) = handoff.session else {
+                if *survives {
+                    return observe(&inner, &context, &owned, &step).await;
+                }
                 // The caller has lost the streams: the command is ended, if it was started.
                 let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
                 let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
@@ -155,6 +158,23 @@ pub(crate) async fn perform(
         .await?;
     execute::finish(&inner, &context, &owned, &id, &end);
     Ok(end)
+}
+
+/// Waits for the end of a command that an earlier server has started. Its clients join it themselves.
+async fn observe(
+    inner: &Arc<Inner>,
+    context: &Context,
+    owned: &OwnedSandbox,
+    step: &Step,
+) -> std::result::Result<(ExecId, OutputEnd), Failure> {
+    let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
+    let exec = (exec, Offsets::default());
+    let mut running = Running::start(inner, context, owned, None, exec, step).await?;
+    loop {
+        if let CommandEvent::End(end) = running.next().await? {
+            return Ok((running.exec_id().clone(), end));
+        }
+    }
 }
 
 /// Passes on the caller's input, until the caller has disconnected or the command has ended. With

@@ -166,7 +166,7 @@ async fn copy_files(
     let runtime = &**inner.runtime(&row.runtime).map_err(invalid)?;
     let spec = spec::sandbox_spec(row, &inner.id).map_err(invalid)?;
     // Nothing runs in it.
-    let spec = SandboxSpec { network: None, ..spec };
+    let spec = SandboxSpec { network: None, ssh_agent: false, ..spec };
     inner.cleanup(runtime, copy).await?;
     let stored = async {
         inner.with_deadline(runtime.restore(files, copy, &spec)).await?;

@@ -267,10 +267,8 @@ impl Watcher<'_> {
 
     /// Pauses the idle sandbox; the next use resumes it.
     async fn pause(&self, mut row: SandboxRow) -> Result<(), Problem> {
-        let runtime = self.inner.runtime(&row.runtime)?;
-        let paused = self.inner.with_deadline(runtime.pause(self.id));
-        let paused = self.inner.terminations.run_unless_terminated(self.id, paused).await?;
-        paused.map_err(|error| runtime_problem(&error))?;
+        let paused = self.inner.pause_processes(&row);
+        self.inner.terminations.run_unless_terminated(self.id, paused).await??;
         let change = row.change_to_idle();
         // Each pause is a separate event: the generation distinguishes them.
         let operation = format!("{}:{}", row.watcher_id(), row.generation);
@@ -286,7 +284,7 @@ impl Watcher<'_> {
         let kept = self.inner.with_deadline(runtime.renew(self.id, None));
         let kept = self.inner.terminations.run_unless_terminated(self.id, kept).await?;
         kept.map_err(|error| runtime_problem(&error))?;
-        let paused = self.inner.with_deadline(runtime.pause(self.id));
+        let paused = self.inner.pause_processes(&row);
         let paused = self.inner.terminations.run_unless_terminated(self.id, paused).await?;
         if paused.is_err() {
             // It must not run on.

@@ -338,6 +338,21 @@ pub(crate) fn update_request(row: &SandboxRow, seen: i64) -> Statement {
     .expecting(1)
 }
 
+/// The same, if its limits have changed.
+pub(crate) fn update_limits(row: &SandboxRow, seen: i64) -> Statement {
+    Statement::new(
+        "UPDATE sandbox_instances SET spec = ?3, resource_spec = ?4, generation = generation + 1 \
+         WHERE id = ?1 AND generation = ?2",
+        vec![
+            row.id.as_str().into(),
+            seen.into(),
+            json(&row.request).into(),
+            json(&row.request.limits).into(),
+        ],
+    )
+    .expecting(1)
+}
+
 /// The same, if its labels have changed.
 pub(crate) fn update_metadata(row: &SandboxRow, seen: i64) -> Statement {
     Statement::new(

@@ -30,9 +30,11 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         request
     };
     Some(match operation {
-        "create" | "select_runtime" | "snapshots" | "images" | "tools" | "bundles"
-        | "propose_changes" | "create_key" | "keys" | "revoke_key" | "create_secret"
-        | "import_secret" | "secrets" | "rotate_secret" | "remove_secret" => return None,
+        "create" | "select_runtime" | "snapshots" | "images" | "wait_download" | "tools"
+        | "bundles" | "propose_changes" | "create_key" | "keys" | "revoke_key"
+        | "create_secret" | "import_secret" | "secrets" | "rotate_secret" | "remove_secret" => {
+            return None;
+        }
         "write_secret_file" => json!({
             "sandboxId": sandbox, "path": "/run/secrets/k", "secret": {"ref": "a"},
         }),
@@ -41,6 +43,7 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
         "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
         "change_metadata" => json!({"id": sandbox, "metadata": {"a": "b"}}),
+        "change_limits" => json!({"id": sandbox, "limits": {"processes": 7}}),
         "change_network" => json!({"id": sandbox, "allow": ["host.example"]}),
         "change_injections" => json!({"id": sandbox}),
         "set_secrets" => json!({"id": sandbox, "values": {"API_KEY": "sk-Zq83hTnw04LxvUe7"}}),
@@ -229,6 +232,7 @@ async fn lists_are_ones_own() {
                 | "import_secret"
                 | "rotate_secret"
                 | "remove_secret"
+                | "wait_download"
         );
         if !is_list || operation.contains("workspace") {
             continue;

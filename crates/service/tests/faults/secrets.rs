@@ -68,7 +68,7 @@ async fn variables_are_nowhere_else() {
     assert_eq!(refused.await.unwrap_err().code, Code::Conflict);
     let operation = harness.stream(execute.clone()).await;
     assert_eq!(harness.result(&operation).await.result.unwrap()["exitCode"], 0);
-    let request = OpenSession { execute, terminal: None, input: false };
+    let request = OpenSession { execute, terminal: None, input: false, survives: false };
     let opened = harness.run(|s| async move { s.open_session(&caller("u1"), request).await });
     let mut session = opened.await.unwrap();
     let mut ended = None;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{LimitChange, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
@@ -139,6 +139,10 @@ impl Runtime for GatedRuntime {
         limit_bytes: u64,
     ) -> Result<()> {
         self.gated_call("collect", self.fake.collect(id, from, to, limit_bytes)).await
+    }
+
+    async fn change_limits(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        self.gated_call("change_limits", self.fake.change_limits(id, change)).await
     }
 
     async fn end(&self, id: &SandboxId) -> Result<()> {

@@ -76,3 +76,14 @@ fn a_fence_in_an_element_of_mdx_is_found() {
     assert_eq!(Syntax::of("a/b.MDX"), Syntax::Mdx);
     assert_eq!(Syntax::of("a.mdx.md"), Syntax::Markdown);
 }
+
+#[test]
+fn lines_between_rules_are_no_metadata() {
+    let document = "---\ntitle: |\n  ```ts\n---\n```ts\n1;\n```\ntext\n\n---\n#### A\n```ts\n2;\n```\n\n---\n#### B\n```js\n3;\n```\n";
+    let found = examples(document, Syntax::Markdown);
+    assert_eq!(found.iter().map(|example| example.line).collect::<Vec<_>>(), [5, 12, 18]);
+    assert_eq!(files(&found[1])[0].1, "2;\n");
+    assert_eq!(found[1].relocate("src/main.ts:1:1", "a.md", document), "a.md:13:1");
+    // Without an end it is not metadata.
+    assert_eq!(examples("---\n\n```ts\n1;\n```\n", Syntax::Markdown).len(), 1);
+}

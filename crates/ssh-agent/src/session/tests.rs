@@ -7,7 +7,7 @@ use ssh_key::private::{Ed25519Keypair, KeypairData};
 
 use super::*;
 use crate::policy::{Allowed, Policy};
-use crate::signer::StoredKey;
+use crate::stored_key::StoredKey;
 
 fn key(seed: u8) -> PrivateKey {
     let pair = Ed25519Keypair::from_seed(&[seed; 32]);

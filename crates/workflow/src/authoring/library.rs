@@ -6,6 +6,11 @@ use stockade_script::{LibraryModule, LibrarySet, Module};
 
 /// The specifiers that resolve to the built-in module.
 pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
+/// The scope of the packages that upstream's package consists of.
+const SCOPE: &str = "@smithers-orchestrator";
+/// The packages of that scope whose exports the built-in module has.
+const PACKAGES: [&str; 8] =
+    ["agents", "components", "driver", "engine", "errors", "graph", "sandbox", "scorers"];
 
 /// The module whose functions the host calls.
 pub(super) const START: &str = "stockade:start";
@@ -21,6 +26,7 @@ pub(super) const SEND_FUNCTION: &str = "stockade.say";
 
 const HOST: &str = "stockade:host";
 const KIT: &str = "stockade:kit";
+const PATH: &str = "stockade:path";
 const SANDBOX: &str = "stockade:sandbox";
 const SMITHERS: &str = "stockade:smithers";
 
@@ -28,15 +34,21 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// The modules of the library, by name, each before the modules that import it.
-const MODULES: [(&str, &str); 19] = [
+const MODULES: [(&str, &str); 25] = [
     (HOST, include_str!("library/host.js")),
+    ("stockade:absent", include_str!("library/absent.js")),
     ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:answers", include_str!("library/answers.js")),
+    ("stockade:boundaries", include_str!("library/boundaries.js")),
     ("stockade:components", include_str!("library/components.js")),
+    ("stockade:composites", include_str!("library/composites.js")),
     ("stockade:helpers", include_str!("library/helpers.js")),
+    (PATH, include_str!("library/path.js")),
     ("stockade:position", include_str!("library/position.js")),
+    ("stockade:programs", include_str!("library/programs.js")),
     ("stockade:prompts", include_str!("library/prompts.js")),
     ("stockade:schemas", include_str!("library/schemas.js")),
+    ("stockade:scorers", include_str!("library/scorers.js")),
     ("stockade:values", include_str!("library/values.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
@@ -77,12 +89,23 @@ pub(super) fn start() -> (Module, impl Iterator<Item = &'static str>) {
 
 /// The built-in module that a specifier resolves to.
 pub(super) fn built_in(specifier: &str) -> Option<&'static str> {
+    // The only module of Node.js that needs nothing of the host.
+    if matches!(specifier, "node:path" | "node:path/posix" | "path") {
+        return Some(PATH);
+    }
     let (name, part) = specifier.split_once('/').unwrap_or((specifier, ""));
+    if name == SCOPE {
+        return PACKAGES.contains(&package_of(part)).then_some(SMITHERS);
+    }
     let is_ours = NAMES.contains(&name);
     if is_ours && part == "child" {
         return Some(CHILD);
     }
     (is_ours && PARTS.contains(&part)).then_some(SMITHERS)
+}
+
+fn package_of(part: &str) -> &str {
+    part.split_once('/').map_or(part, |(package, _)| package)
 }
 
 /// The parts of the built-in module that have names of their own; they all have the same exports.
@@ -100,13 +123,56 @@ const PARTS: [&str; 8] = [
 /// Why a part of the built-in module does not exist; `None` for another specifier.
 pub(super) fn missing_part(specifier: &str) -> Option<String> {
     let (name, part) = specifier.split_once('/')?;
-    if !NAMES.contains(&name) {
+    let known: Vec<String> = if name == SCOPE {
+        PACKAGES.iter().map(|package| format!("\"{SCOPE}/{package}\"")).collect()
+    } else if NAMES.contains(&name) {
+        let parts = PARTS.iter().skip(1).map(|part| format!("\"{name}/{part}\""));
+        std::iter::once(format!("\"{name}\"")).chain(parts).collect()
+    } else {
         return None;
-    }
-    let known: Vec<String> =
-        PARTS.iter().skip(1).map(|part| format!("\"{name}/{part}\"")).collect();
+    };
     Some(format!(
-        "\"{specifier}\" is not a part of Stockade: \"{part}\" needs an engine on Node.js, which is planned; there are \"{name}\", {}",
+        "\"{specifier}\" is not a part of Stockade: \"{part}\" needs an engine on Node.js, which is planned; there are {}",
         known.join(", ")
     ))
+}
+
+/// Why the built-in module does not have an export of upstream's; `None` for another name.
+pub(super) fn missing_export(name: &str) -> Option<String> {
+    let names = include_str!("library/upstream-names.txt");
+    names.lines().any(|known| known == name).then(|| {
+        format!(
+            "`{name}` is not a part of Stockade: it needs an engine on Node.js, which is planned"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_upstream_is_here_or_is_refused_by_name() {
+        let source = code(SMITHERS).unwrap().to_owned();
+        let file = stockade_script::SourceFile { path: "smithers.js".to_owned(), source };
+        let ours = stockade_script::survey(&file).unwrap().exports;
+        for name in include_str!("library/upstream-names.txt").lines() {
+            assert!(missing_export(name).unwrap().contains("Node.js"), "{name}");
+            assert!(!ours.iter().any(|known| known == name), "{name} is here");
+        }
+        assert!(ours.iter().any(|known| known == "Task") && missing_export("Task").is_none());
+    }
+
+    #[test]
+    fn the_packages_of_upstream_are_the_built_in_module() {
+        assert_eq!(built_in("@smithers-orchestrator/components"), Some(SMITHERS));
+        assert_eq!(built_in("@smithers-orchestrator/errors/SmithersError"), Some(SMITHERS));
+        assert_eq!(built_in("@smithers-orchestrator/gateway-react"), None);
+        let why = missing_part("@smithers-orchestrator/gateway-react").unwrap();
+        assert!(
+            why.contains("planned") && why.contains("\"@smithers-orchestrator/agents\""),
+            "{why}"
+        );
+        assert_eq!(missing_part("@other/agents"), None);
+    }
 }

@@ -1,12 +1,14 @@
 //! Workflow files: TypeScript and TSX of the user, run in a realm. Each run has its own realm in a
 //! jailed process. After a crash, the realm is created again from the same sources.
 //!
-//! Reading order: `modules` (which files), `portable` (the program of a sandbox), `realm` (the host's
+//! Reading order: `modules` (which files), `aliases` (their names), `portable` (the program of a sandbox), `realm` (the host's
 //! side), `wire` (the messages), `serve` (the process's side), `library` (what files import).
 
+mod aliases;
 mod answers;
 mod documents;
 mod error;
+mod json_text;
 mod library;
 mod modules;
 mod portable;

@@ -5,8 +5,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use stockade_script::{SourceFile, join_relative};
-use stockade_snippet::library::Packages;
+use stockade_snippet::library::{Error as PackageError, Packages};
 
+use super::aliases::KnownAliases;
 use super::library::NAMES;
 use super::portable;
 use super::sources::{Modules, Sources};
@@ -83,6 +84,7 @@ pub(crate) struct Disk {
     root: PathBuf,
     /// The packages, once the program imports one.
     packages: Option<Packages>,
+    aliases: KnownAliases,
     read: Sources,
 }
 
@@ -100,6 +102,7 @@ impl Disk {
         let mut disk = Self {
             root,
             packages: None,
+            aliases: KnownAliases::default(),
             read: Sources { entry: name.clone(), ..Sources::default() },
         };
         let source = disk.open(&name)?;
@@ -107,20 +110,33 @@ impl Disk {
     }
 
     fn open(&mut self, name: &str) -> Result<SourceFile, String> {
-        let cannot = |error: std::io::Error| format!("cannot read {name}: {error}");
-        let path = self.root.join(name);
-        let inside = fs::canonicalize(&path).map_err(cannot)?;
-        if !inside.starts_with(&self.root) {
-            return Err(format!("{name} leads outside of {}", self.root.display()));
-        }
-        let file = fs::File::open(&inside).map_err(cannot)?;
-        let mut source = String::new();
-        file.take(MAX_BYTES + 1).read_to_string(&mut source).map_err(cannot)?;
-        if source.len() as u64 > MAX_BYTES {
-            return Err(format!("{name} is larger than {MAX_BYTES} bytes"));
-        }
+        let source = content(&self.root, name)?;
         self.read.files.insert(name.to_owned(), source.clone());
         Ok(SourceFile { path: name.to_owned(), source })
+    }
+
+    /// A file of the project that an import resolves to, which is recorded.
+    fn linked(
+        &mut self,
+        importer: &str,
+        specifier: &str,
+        name: &str,
+    ) -> Result<SourceFile, String> {
+        let file = match self.read.file(name) {
+            Some(known) => known,
+            None => self.open(name)?,
+        };
+        self.read.links.push((importer.to_owned(), specifier.to_owned(), name.to_owned()));
+        Ok(file)
+    }
+
+    /// The file that a name of the project's `tsconfig.json` stands for, if there is one.
+    fn aliased(&mut self, importer: &str, specifier: &str) -> Result<Option<String>, String> {
+        let root = &self.root;
+        let read = |name: &str| root.join(name).is_file().then(|| content(root, name));
+        let targets = self.aliases.targets(importer, specifier, read)?;
+        let mut names = targets.iter().flat_map(|target| endings(target));
+        Ok(names.find(|name| root.join(name).is_file()))
     }
 
     /// A file of a package, from the nearest `node_modules` above the workflow.
@@ -139,7 +155,7 @@ impl Disk {
                 let meant = nearest(specifier, NAMES);
                 let hint = meant.map(|meant| format!(" — did you mean \"{meant}\"?"));
                 let hint = hint.unwrap_or_else(|| {
-                    ": no directory above the workflow has a node_modules; only \"smithers-orchestrator\", \"stockade\", and files of the project (./ and ../) can be imported without it"
+                    ": no directory above the workflow has a node_modules; only \"smithers-orchestrator\", \"stockade\", and files of the project (./ and ../) can be imported without it. Packages that need Node.js need an engine on Node.js, which is planned"
                         .to_owned()
                 });
                 format!("cannot find the package \"{specifier}\"{hint}")
@@ -150,8 +166,14 @@ impl Disk {
         let found = packages
             .import(importer, specifier)
             .map_err(|error| {
+                let why = match error {
+                    PackageError::Missing { importer, specifier } if importer.is_empty() => {
+                        PackageError::NotInstalled(specifier)
+                    }
+                    other => other,
+                };
                 format!(
-                    "cannot import the package \"{specifier}\": {error}. Packages that need Node.js need an engine on Node.js, which is planned"
+                    "cannot import the package \"{specifier}\": {why}. Packages that need Node.js need an engine on Node.js, which is planned"
                 )
             })?;
         Ok(SourceFile { path: format!("{PACKAGES}{}", found.path), source: found.source })
@@ -163,14 +185,7 @@ impl Disk {
         let name = join_relative(folder, specifier).ok_or_else(|| {
             format!("\"{specifier}\" leads outside of the project {}", self.root.display())
         })?;
-        let mut names = vec![name.clone()];
-        for (written, meant) in [(".js", [".ts", ".tsx"]), (".jsx", [".tsx", ".ts"])] {
-            if let Some(stem) = name.strip_suffix(written) {
-                names.splice(0..0, meant.iter().map(|ending| format!("{stem}{ending}")));
-            }
-        }
-        names.extend(ENDINGS.iter().map(|ending| format!("{name}{ending}")));
-        Ok(names)
+        Ok(endings(&name))
     }
 }
 
@@ -178,7 +193,18 @@ impl Modules for Disk {
     fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
         let within = importer.strip_prefix(PACKAGES);
         if within.is_some() || !specifier.starts_with('.') {
-            let found = self.package(within.unwrap_or_default(), specifier)?;
+            let aliased = match within {
+                None => self.aliased(importer, specifier),
+                Some(_) => Ok(None),
+            };
+            if let Ok(Some(name)) = &aliased {
+                return self.linked(importer, specifier, name);
+            }
+            let found = self.package(within.unwrap_or_default(), specifier);
+            let found = found.map_err(|why| match aliased {
+                Err(settings) => format!("{why}; {settings}"),
+                Ok(_) => why,
+            })?;
             let name = found.path.clone();
             self.read.files.insert(name.clone(), found.source.clone());
             self.read.links.push((importer.to_owned(), specifier.to_owned(), name));
@@ -188,13 +214,36 @@ impl Modules for Disk {
         let found = names.iter().find(|name| self.root.join(name).is_file());
         let found = found
             .ok_or_else(|| format!("cannot find \"{specifier}\" — tried {}", names.join(", ")))?;
-        let file = match self.read.file(found) {
-            Some(known) => known,
-            None => self.open(found)?,
-        };
-        self.read.links.push((importer.to_owned(), specifier.to_owned(), found.clone()));
-        Ok(file)
+        self.linked(importer, specifier, found)
     }
+}
+
+/// The content of a file below the root.
+fn content(root: &Path, name: &str) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {name}: {error}");
+    let inside = fs::canonicalize(root.join(name)).map_err(cannot)?;
+    if !inside.starts_with(root) {
+        return Err(format!("{name} leads outside of {}", root.display()));
+    }
+    let file = fs::File::open(&inside).map_err(cannot)?;
+    let mut source = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut source).map_err(cannot)?;
+    if source.len() as u64 > MAX_BYTES {
+        return Err(format!("{name} is larger than {MAX_BYTES} bytes"));
+    }
+    Ok(source)
+}
+
+/// The file names that the path of an import can mean, in order.
+fn endings(name: &str) -> Vec<String> {
+    let mut names = vec![name.to_owned()];
+    for (written, meant) in [(".js", [".ts", ".tsx"]), (".jsx", [".tsx", ".ts"])] {
+        if let Some(stem) = name.strip_suffix(written) {
+            names.splice(0..0, meant.iter().map(|ending| format!("{stem}{ending}")));
+        }
+    }
+    names.extend(ENDINGS.iter().map(|ending| format!("{name}{ending}")));
+    names
 }
 
 /// The project of a directory: the nearest one above it that has a `.git` or a `package.json`, or else the
@@ -253,7 +302,11 @@ mod tests {
         assert!(found("../../outside").unwrap_err().contains("leads outside of the project"));
         assert!(found("../link").unwrap_err().contains("leads outside of"));
         assert!(found("./gone").unwrap_err().contains("tried flows/gone, flows/gone.ts"));
-        assert!(found("left-pad").unwrap_err().contains("the package \"left-pad\""));
+        let why = found("left-pad").unwrap_err();
+        assert!(why.contains("the package \"left-pad\"") && why.contains("is planned"), "{why}");
+        write("p/node_modules/zod/package.json", "{}");
+        let why = found("ai").unwrap_err();
+        assert!(why.contains("\"ai\": ai is not installed. Packages that need"), "{why}");
         write("p/.smithers/package.json", "{}");
         write("p/.smithers/workflows/flow.tsx", "flow");
         let pack = place.path().join("p/.smithers/workflows/flow.tsx");
@@ -261,6 +314,21 @@ mod tests {
         assert_eq!(entry.path, ".smithers/workflows/flow.tsx");
         let imported = pack.import(".smithers/workflows/flow.tsx", "../../lib/a");
         assert_eq!(imported.unwrap().path, "lib/a.ts");
+        write(
+            "p/.smithers/tsconfig.json",
+            "{ \"compilerOptions\": { \"paths\": { \"~/*\": [\"./*\"] } } }",
+        );
+        write("p/.smithers/components/View.tsx", "view");
+        let aliased = pack.import(".smithers/workflows/flow.tsx", "~/components/View").unwrap();
+        assert_eq!(
+            (aliased.path.as_str(), aliased.source.as_str()),
+            (".smithers/components/View.tsx", "view")
+        );
+        let link = pack.read.links.last().unwrap();
+        assert_eq!(
+            (link.1.as_str(), link.2.as_str()),
+            ("~/components/View", ".smithers/components/View.tsx")
+        );
         let mut sources = disk.read;
         let hash = sources.hash();
         fs::write(place.path().join("p/lib/a.ts"), "changed").unwrap();

@@ -18,6 +18,7 @@ use stockade_script::{
 };
 
 use super::documents;
+use super::json_text::without_comments;
 use super::library;
 use super::modules::PACKAGES;
 use super::wire::{FromRealm, Rejection, ToRealm};
@@ -34,7 +35,10 @@ const CODE_BYTES: usize = 64 << 20;
 const RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The error for an `import()` whose file is not known before the program runs.
-const NOT_LITERAL: &str = "import() needs a literal name, as in import(\"./file.js\"), because a run stores all files that it may need";
+const NOT_LITERAL: &str = "import() needs a literal name, as in import(\"./file.js\"), because a run stores all files that it may need. An engine on Node.js, which is planned, is needed for names that are computed";
+
+/// Where the agents of a workflow find the project; a realm has no files itself.
+const WORKSPACE: &str = "/workspace";
 
 /// Serves a realm.
 pub(super) struct RealmServer;
@@ -273,52 +277,6 @@ fn compile_file(file: &SourceFile) -> Result<Module, Vec<Fault>> {
     if faults.is_empty() { Ok(module) } else { Err(faults) }
 }
 
-/// JSON without comments and without commas before closing brackets; each is replaced by spaces, so that
-/// positions stay.
-fn without_comments(source: &str) -> String {
-    let mut text: Vec<char> = source.chars().collect();
-    let mut at = 0;
-    let mut comma = None;
-    while let Some(&character) = text.get(at) {
-        let next = text.get(at + 1).copied();
-        match (character, next) {
-            ('"', _) => {
-                comma = None;
-                at += 1;
-                while text.get(at).is_some_and(|&character| character != '"') {
-                    at += if text.get(at) == Some(&'\\') { 2 } else { 1 };
-                }
-            }
-            ('/', Some('/')) => {
-                while text.get(at).is_some_and(|&character| character != '\n') {
-                    text[at] = ' ';
-                    at += 1;
-                }
-            }
-            ('/', Some('*')) => {
-                let end =
-                    (at + 2..text.len()).find(|&end| text[end - 1..].starts_with(&['*', '/']));
-                let end = end.unwrap_or(text.len() - 1);
-                for character in &mut text[at..=end] {
-                    if *character != '\n' {
-                        *character = ' ';
-                    }
-                }
-            }
-            (',', _) => comma = Some(at),
-            ('}' | ']', _) => {
-                if let Some(comma) = comma.take() {
-                    text[comma] = ' ';
-                }
-            }
-            (other, _) if !other.is_whitespace() => comma = None,
-            _ => {}
-        }
-        at += 1;
-    }
-    text.into_iter().collect()
-}
-
 /// Finds an import of a name that a file of the project, or the library, does not export.
 fn missing_export(program: &Program) -> Option<Fault> {
     let ours = |module: &&Module| !module.path.starts_with(PACKAGES);
@@ -339,6 +297,7 @@ fn missing_export(program: &Program) -> Option<Fault> {
             let Some(known) = known else { continue };
             if let Some(name) = import.names.iter().find(|name| !known.contains(name)) {
                 let specifier = &import.specifier;
+                let of_upstream = library::code(target).and_then(|_| library::missing_export(name));
                 let hint = match nearest(name, known.iter().map(String::as_str)) {
                     Some(near) => format!(" — did you mean `{near}`?"),
                     None if known.is_empty() => " — it exports nothing".to_owned(),
@@ -348,7 +307,8 @@ fn missing_export(program: &Program) -> Option<Fault> {
                     path: module.path.clone(),
                     line: import.line,
                     column: import.column,
-                    message: format!("\"{specifier}\" exports no `{name}`{hint}"),
+                    message: of_upstream
+                        .unwrap_or_else(|| format!("\"{specifier}\" exports no `{name}`{hint}")),
                 });
             }
         }
@@ -370,7 +330,10 @@ fn add_generated(
     mut zods: Vec<String>,
 ) {
     let text = serde_json::to_string(environment).unwrap_or_default();
-    let code = format!("globalThis.process = Object.freeze({{ env: Object.freeze({text}) }});");
+    let code = format!(
+        "globalThis.process = Object.freeze({{ env: Object.freeze({text}), argv: Object.freeze([]), platform: \"linux\", \
+           cwd: () => \"{WORKSPACE}\" }});"
+    );
     let made = Module::plain(library::ENVIRONMENT, code);
     program.modules.insert(made.path.clone(), made);
     zods.sort();

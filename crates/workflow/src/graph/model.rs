@@ -80,6 +80,13 @@ pub struct Loop {
     pub location: Option<SourceLocation>,
 }
 
+impl Loop {
+    /// How often it is executed at most; `None` if without a limit.
+    pub fn limit(&self) -> Option<u32> {
+        (self.max_iterations != u32::MAX).then_some(self.max_iterations)
+    }
+}
+
 /// Work to be executed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {

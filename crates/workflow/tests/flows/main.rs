@@ -13,6 +13,7 @@ mod forks;
 mod invalid_files;
 mod old_database;
 mod providers;
+mod published;
 mod questions;
 mod surface;
 mod world;

@@ -8,7 +8,7 @@ use crate::commands::print::{notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::Failure;
 use crate::profile::registry_access;
-use crate::registry::{self, Progress, Pull};
+use crate::registry::{self, Form, Progress, Pull};
 
 /// Downloads the image.
 pub(super) fn run(arguments: &ImagePull) -> Result<u8, Failure> {
@@ -22,7 +22,12 @@ pub(super) fn run(arguments: &ImagePull) -> Result<u8, Failure> {
         access,
         max_bytes: arguments.max_size.unwrap_or(DEFAULT_MAX_BYTES),
     };
-    let mut progress = Progress::new(&pull.reference, arguments.quiet);
+    let form = match (arguments.events, arguments.quiet) {
+        (true, _) => Form::Events,
+        (false, true) => Form::Quiet,
+        (false, false) => Form::Text,
+    };
+    let mut progress = Progress::new(&pull.reference, form);
     if pull.reference.is_unpinned() && !arguments.quiet {
         notify("no tag or digest is given, so `latest` is used: it can mean another image later");
     }

@@ -39,7 +39,7 @@ pub(super) async fn attach(
         set_terminal_kind(&mut execute);
     }
     let id = execute.sandbox_id.clone();
-    let request = OpenSession { execute, terminal: tty.then(size), input: true };
+    let request = OpenSession { execute, terminal: tty.then(size), input: true, survives: false };
     let session = remote.sandboxes.open_session(&remote.idempotent(), request).await?;
     let Session { mut events, input, .. } = session;
     let raw = if tty { RawMode::enter().map_err(io_failure)? } else { None };

@@ -1,7 +1,6 @@
 //! `stockade create` and `stockade restore`: create a persistent sandbox and print its id.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use stockade_api::{
     CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction, IdleAction, KillSandbox,
@@ -31,6 +30,7 @@ use crate::remote::chosen::chosen;
 use crate::remote::{self, Remote};
 use crate::request::{self, SandboxRequest};
 use crate::secrets;
+use crate::ssh_permissions;
 use crate::upstream_proxy;
 
 /// How many lines of the output of a failed command are shown.
@@ -52,22 +52,16 @@ pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     print_created(&made, profile.as_ref(), json)
 }
 
-/// How long a response may take before the user is informed.
-const QUIET: Duration = Duration::from_secs(2);
-
 /// Creates a sandbox. A server elsewhere downloads an image that it does not have, which takes a while.
-async fn create(remote: &Remote, request: CreateSandbox) -> Result<Sandbox, Problem> {
+pub(super) async fn create(remote: &Remote, request: CreateSandbox) -> Result<Sandbox, Problem> {
     let image = request.image.clone();
     let caller = remote.idempotent();
     let mut created = std::pin::pin!(remote.sandboxes.create(&caller, request));
-    if let (Some(server), Some(image)) = (chosen(), image) {
+    if let (Some(_), Some(image)) = (chosen(), image) {
         tokio::select! {
             created = &mut created => return created,
-            () = tokio::time::sleep(QUIET) => notify(&format!(
-                "waiting for {}: it downloads the image {} first, if it does not have it",
-                server.url,
-                escaped(&image)
-            )),
+            // A server of another version has no such operation.
+            () = registry::elsewhere::follow(remote, &image) => {}
         }
     }
     created.await
@@ -236,10 +230,12 @@ pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
         let data = open_data_dir(&data_path()?)?;
         registry::ensure_root(&data, &arguments.sandbox, &current, arguments.json)?;
         let note = arguments.sandbox.image.as_deref().map(|image| request::root(image, &current));
-        if let Some(Root::Image(name)) = note
-            && let Some(note) = images::unpinned_note(&name)
-        {
-            notify(&format!("note: {}", escaped(&note)));
+        if let Some(Root::Image(name)) = note {
+            let of_ids = arguments.sandbox.user.is_none();
+            let of_ids = of_ids.then(|| images::note_before_creation(&name, &data)).flatten();
+            for note in images::unpinned_note(&name).into_iter().chain(of_ids) {
+                notify(&format!("note: {}", escaped(&note)));
+            }
         }
     }
     let mut request = request_in(arguments, &current)?;
@@ -346,6 +342,9 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             .because("`stockade exec` accepts another group for one command")
             .remedied_by(format!("--user {user}")));
     }
+    let ssh_agent = arguments.ssh_agent.as_deref();
+    let ssh_agent =
+        ssh_agent.map(|path| ssh_permissions::for_sandbox(path, current)).transpose()?;
     let has_network = requested.network.is_some();
     let upstream = upstream_proxy::read(arguments.upstream_proxy.as_deref(), has_network)?;
     Ok(CreateSandbox {
@@ -386,6 +385,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             network
         }),
         access_rules: requested.access_rules,
+        ssh_agent,
         publish: arguments.publish.iter().map(published_port).collect(),
         expiry: match arguments.ttl {
             None => Expiry::Default,

@@ -1,17 +1,18 @@
-//! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
+//! `start`, `stop`, `pause`, `resume`, `renew`, `update`, `kill`, `prune`: the lifecycle of a sandbox.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stockade_api::{
-    ById, CommandInfo, GetSandbox, KillCommand, KillSandbox, ListSandboxes, Sandbox,
+    ById, ChangeLimits, CommandInfo, GetSandbox, KillCommand, KillSandbox, ListSandboxes, Sandbox,
 };
+use stockade_core::sandbox::LimitChange;
 use stockade_core::{Code, Problem, SandboxId, State};
 
 use super::command_name::{find_command, is_operation, name};
 use super::create::{self, START_SCRIPT};
 use super::many::{find_all, side_by_side};
 use super::{find, list_all, secret, show};
-use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes};
+use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes, Update};
 use crate::base;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
@@ -22,28 +23,32 @@ pub(crate) fn start(arguments: Sandboxes) -> Result<u8, Failure> {
     let json = arguments.json;
     let hints = Arc::new(Mutex::new(Vec::new()));
     let found = hints.clone();
-    let code = change(arguments, ("starting", Some(State::Running)), move |remote, ById { id }| {
-        let found = found.clone();
-        async move {
-            let request = ById { id: id.clone() };
-            let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
-            if let Some(script) = started.metadata.get(START_SCRIPT) {
-                // The sandbox runs all the same, as one whose command fails at its creation does not.
-                create::run_in(&remote, &id, script).await.map_err(|problem| {
-                    problem.remedied_by(format!("the sandbox runs: stockade exec {id} -- sh"))
-                })?;
+    let code = change(
+        arguments,
+        ("starting", Some(State::Running), state_text),
+        move |remote, ById { id }| {
+            let found = found.clone();
+            async move {
+                let request = ById { id: id.clone() };
+                let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
+                if let Some(script) = started.metadata.get(START_SCRIPT) {
+                    // The sandbox runs all the same, as one whose command fails at its creation does not.
+                    create::run_in(&remote, &id, script).await.map_err(|problem| {
+                        problem.remedied_by(format!("the sandbox runs: stockade exec {id} -- sh"))
+                    })?;
+                }
+                // Values do not outlive the processes. The start is reported in any case.
+                let request = GetSandbox { id: id.clone(), metrics: false };
+                if let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await
+                    && let Some(network) = sandbox.network
+                {
+                    let hint = secret::command_for_missing(&id, &network.secrets);
+                    found.lock().unwrap_or_else(PoisonError::into_inner).extend(hint);
+                }
+                Ok(started)
             }
-            // Values do not outlive the processes. The start is reported in any case.
-            let request = GetSandbox { id: id.clone(), metrics: false };
-            if let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await
-                && let Some(network) = sandbox.network
-            {
-                let hint = secret::command_for_missing(&id, &network.secrets);
-                found.lock().unwrap_or_else(PoisonError::into_inner).extend(hint);
-            }
-            Ok(started)
-        }
-    });
+        },
+    );
     if !json {
         for command in hints.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             notify(&format!("the values of its secrets are missing; give them again: {command}"));
@@ -54,21 +59,21 @@ pub(crate) fn start(arguments: Sandboxes) -> Result<u8, Failure> {
 
 /// Stops sandboxes.
 pub(crate) fn stop(arguments: Sandboxes) -> Result<u8, Failure> {
-    change(arguments, ("stopping", Some(State::Stopped)), |remote, id| async move {
+    change(arguments, ("stopping", Some(State::Stopped), state_text), |remote, id| async move {
         Ok(remote.sandboxes.stop(&remote.idempotent(), id).await?)
     })
 }
 
 /// Pauses sandboxes.
 pub(crate) fn pause(arguments: Sandboxes) -> Result<u8, Failure> {
-    change(arguments, ("pausing", Some(State::Paused)), |remote, id| async move {
+    change(arguments, ("pausing", Some(State::Paused), state_text), |remote, id| async move {
         Ok(remote.sandboxes.pause(&remote.idempotent(), id).await?)
     })
 }
 
 /// Resumes sandboxes.
 pub(crate) fn resume(arguments: Sandboxes) -> Result<u8, Failure> {
-    change(arguments, ("resuming", Some(State::Running)), |remote, id| async move {
+    change(arguments, ("resuming", Some(State::Running), state_text), |remote, id| async move {
         Ok(remote.sandboxes.resume(&remote.idempotent(), id).await?)
     })
 }
@@ -77,7 +82,7 @@ pub(crate) fn resume(arguments: Sandboxes) -> Result<u8, Failure> {
 pub(crate) async fn resume_one(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
     let id = find(remote, name).await?;
     let sandbox = remote.sandboxes.resume(&remote.idempotent(), ById { id }).await?;
-    print_state(&sandbox, json)?;
+    print_change(&sandbox, json, state_text)?;
     Ok(0)
 }
 
@@ -85,7 +90,7 @@ pub(crate) async fn resume_one(remote: &Remote, name: &str, json: bool) -> Resul
 /// is left as it is.
 fn change<Fut>(
     arguments: Sandboxes,
-    (word, end): (&'static str, Option<State>),
+    (word, end, text): (&'static str, Option<State>, fn(&Sandbox) -> String),
     act: impl Fn(Arc<Remote>, ById) -> Fut + Clone + Send + Sync + 'static,
 ) -> Result<u8, Failure>
 where
@@ -118,14 +123,14 @@ where
         Ok((changed, failed))
     })?;
     match changed.as_slice() {
-        [one] if arguments.id.len() == 1 => print_state(one, arguments.json)?,
+        [one] if arguments.id.len() == 1 => print_change(one, arguments.json, text)?,
         [] if arguments.id.len() == 1 => {}
         several if arguments.json => {
             return Failure::report(failed, Some(serde_json::json!({ "sandboxes": several })));
         }
         several => {
             for sandbox in several {
-                print_state(sandbox, false)?;
+                print_change(sandbox, false, text)?;
             }
         }
     }
@@ -153,18 +158,26 @@ pub(super) fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     (succeeded, failed)
 }
 
-fn print_state(sandbox: &Sandbox, json: bool) -> Result<(), Failure> {
+fn print_change(
+    sandbox: &Sandbox,
+    json: bool,
+    text: fn(&Sandbox) -> String,
+) -> Result<(), Failure> {
     if json {
         print(sandbox)?;
     } else {
-        notify(&format!(
-            "the sandbox {} is {}{}",
-            sandbox.id,
-            sandbox.state,
-            show::expiry(sandbox)
-        ));
+        notify(&text(sandbox));
     }
     Ok(())
+}
+
+fn state_text(sandbox: &Sandbox) -> String {
+    format!("the sandbox {} is {}{}", sandbox.id, sandbox.state, show::expiry(sandbox))
+}
+
+fn limits_text(sandbox: &Sandbox) -> String {
+    let limits = show::limits(sandbox).unwrap_or_else(|| "those of its runtime".to_owned());
+    format!("the limits of the sandbox {} are now {limits}", sandbox.id)
 }
 
 /// Extends the TTL of sandboxes.
@@ -172,9 +185,21 @@ pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
     let Renew { id, ttl, shorten, json, server_mode } = arguments;
     let ttl_seconds = ttl.0.map(|length| length.as_secs_f64());
     let sandboxes = Sandboxes { id, json, server_mode };
-    change(sandboxes, ("renewing", None), move |remote, ById { id }| async move {
+    change(sandboxes, ("renewing", None, state_text), move |remote, ById { id }| async move {
         let request = stockade_api::Renew { id, ttl_seconds, shorten };
         Ok(remote.sandboxes.renew(&remote.idempotent(), request).await?)
+    })
+}
+
+/// Changes limits of sandboxes.
+pub(crate) fn update(arguments: Update) -> Result<u8, Failure> {
+    let Update { id, memory, cpus, pids, traffic, json, server_mode } = arguments;
+    let limits = LimitChange { memory_bytes: memory, cpu_millis: cpus, processes: pids };
+    let network_limits = traffic.limits();
+    let sandboxes = Sandboxes { id, json, server_mode };
+    change(sandboxes, ("changing", None, limits_text), move |remote, ById { id }| async move {
+        let request = ChangeLimits { id, limits, network_limits };
+        Ok(remote.sandboxes.change_limits(&remote.idempotent(), request).await?)
     })
 }
 

@@ -89,7 +89,6 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
         has(arguments.keep_ignored, "--keep-ignored"),
         has(arguments.max_bundle.is_some(), "--max-bundle"),
         has(arguments.max_paths.is_some(), "--max-paths"),
-        has(arguments.ssh_agent.is_some(), "--ssh-agent"),
     ];
     let Some(flag) = refused.into_iter().flatten().next() else { return Ok(()) };
     let name = arguments.runtime.as_deref().unwrap_or_default();
@@ -125,8 +124,9 @@ fn words(arguments: &Run, current: &Path) -> Result<Vec<OsString>, Problem> {
 }
 
 fn create_arguments(arguments: Run, project: &Project) -> Create {
-    let Run { sandbox, secrets, timeout, runtime, fallback_runtime, upstream_proxy, .. } =
-        arguments;
+    let Run {
+        sandbox, secrets, timeout, runtime, fallback_runtime, upstream_proxy, ssh_agent, ..
+    } = arguments;
     let limit = timeout.and_then(|limit| limit.0);
     let ttl = limit.map_or(TTL, |limit| limit.saturating_add(GRACE)).min(Ttl::MAX);
     Create {
@@ -134,6 +134,7 @@ fn create_arguments(arguments: Run, project: &Project) -> Create {
         workspace: Some(project.root.clone()),
         sandbox,
         secrets,
+        ssh_agent,
         publish: Vec::new(),
         timeout,
         ttl: Some(OrNone(Some(ttl))),

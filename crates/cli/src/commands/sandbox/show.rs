@@ -3,7 +3,7 @@
 use stockade_api::{GetSandbox, NetworkStatus, Sandbox};
 use stockade_core::access::Effect;
 use stockade_core::network::{AllowedHost, Rule};
-use stockade_core::sandbox::Workspace;
+use stockade_core::sandbox::{Limits, Workspace};
 use stockade_core::{Enforcement, State};
 
 use super::{find, secret};
@@ -43,6 +43,26 @@ pub(super) fn expiry(sandbox: &Sandbox) -> String {
         Some(at) => format!(" until {at:.0}"),
         None => String::new(),
     }
+}
+
+/// Its limits, with those of its network; `None` if it has none of its own.
+pub(super) fn limits(sandbox: &Sandbox) -> Option<String> {
+    let Limits { memory_bytes, cpu_millis, processes, disk_bytes, shm_bytes: _ } = sandbox.limits;
+    let traffic = sandbox.network.as_ref().map(|network| network.policy.limits());
+    let traffic = traffic.filter(|limits| !limits.is_none());
+    let thousandths = |millis: u64| {
+        let text = format!("{}.{:03}", millis / 1000, millis % 1000);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let each = [
+        memory_bytes.map(|bytes| format!("{} of memory", mebibytes(bytes))),
+        cpu_millis.map(|millis| format!("{} processors", thousandths(millis))),
+        processes.map(|count| format!("{count} processes")),
+        disk_bytes.map(|bytes| format!("{} on disk", mebibytes(bytes))),
+        traffic.map(|limits| limits.to_string()),
+    ];
+    let each: Vec<_> = each.into_iter().flatten().collect();
+    (!each.is_empty()).then(|| each.join(", "))
 }
 
 /// The runtime that holds it, and the requested one if that has another name.
@@ -100,6 +120,7 @@ fn text(sandbox: &Sandbox) -> String {
             })
             .collect(),
     };
+    lines.extend(limits(sandbox).map(|limits| ("limits", limits)));
     lines.extend(rules.into_iter().map(|rule| ("rules", rule)));
     if let Some(network) = &sandbox.network {
         lines.extend(network_lines(sandbox, network));
@@ -146,8 +167,6 @@ fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static st
             ("network", "allow every name that resolves to public addresses only".to_owned())
         }
     });
-    let limits = network.policy.limits();
-    lines.extend((!limits.is_none()).then(|| ("network", format!("at most {limits}"))));
     let proxy = network.upstream_proxy.as_ref();
     lines.extend(proxy.map(|proxy| ("network", format!("through the proxy {proxy}"))));
     lines.extend(network.closed.as_ref().map(|reason| ("closed", escaped(reason))));

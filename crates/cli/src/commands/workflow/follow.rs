@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use stockade_api::{Follow, Run, RunById, RunStatus, RunUpdate, Wait};
+use stockade_api::{Follow, Inspection, Run, RunById, RunStatus, RunUpdate, SandboxInfo, Wait};
 
 use super::live::Live;
 use crate::commands::print::{escaped, notify, print, print_line};
@@ -65,9 +65,7 @@ async fn follow_one(
     };
     let (mut has_bundles, mut continued_as) = (false, None);
     let print = |event: &Value| {
-        if event["type"] == "RunContinuedAsNew" {
-            continued_as = event["newRunId"].as_str().map(str::to_owned);
-        }
+        continued_as = new_run(event).or_else(|| continued_as.take());
         has_bundles |= event["type"] == "NodeBundle";
         if let Some(live) = &live {
             let mut live = live.borrow_mut();
@@ -111,15 +109,41 @@ async fn read_to_end(
 
 /// The number of the next event of a run.
 pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
-    let mut next = 0;
+    Ok(recorded(remote, id).await?.0)
+}
+
+/// The last of the runs that continue a run, and the number of its next event.
+pub async fn last_continuation(remote: &Remote, id: &str) -> Result<(String, i64), Failure> {
+    let mut id = id.to_owned();
+    loop {
+        match recorded(remote, &id).await? {
+            (_, Some(next)) => {
+                notify(&format!("run {id} continued as {next}"));
+                id = next;
+            }
+            (next, None) => return Ok((id, next)),
+        }
+    }
+}
+
+/// The number of the next event of a run, and the run that continues it.
+async fn recorded(remote: &Remote, id: &str) -> Result<(i64, Option<String>), Failure> {
+    let (mut next, mut continued_as) = (0, None);
     loop {
         let request = Follow { id: id.to_owned(), from: next, wait_ms: 0, known_status: None };
         let news = remote.workflows.follow(remote.caller(), request).await?;
+        continued_as = news.events.iter().find_map(new_run).or(continued_as);
         if news.next == next {
-            return Ok(next);
+            return Ok((next, continued_as));
         }
         next = news.next;
     }
+}
+
+/// The run that continues the run of an event.
+fn new_run(event: &Value) -> Option<String> {
+    let is_new = event["type"] == "RunContinuedAsNew";
+    event["newRunId"].as_str().filter(|_| is_new).map(str::to_owned)
 }
 
 /// Whether a run waits for others, or for a long time.
@@ -228,11 +252,29 @@ async fn print_bundles(remote: &Remote, run: &Run) -> Result<(), Failure> {
 
 async fn print_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
     let request = RunById { id: run.id.clone() };
-    let waits = remote.workflows.inspect(remote.caller(), request).await?.waits;
+    let Inspection { waits, sandboxes, .. } =
+        remote.workflows.inspect(remote.caller(), request).await?;
     for wait in &waits {
         notify(&format!("run {}: {}", run.id, describe_wait(&run.id, wait)));
+        for bundle in changes_to_review(wait, &sandboxes) {
+            let node = escaped(wait.node());
+            notify(&format!("run {}: {node} has changed files: stockade diff {bundle}", run.id));
+        }
     }
     Ok(())
+}
+
+/// The bundles that a wait for a decision is about.
+fn changes_to_review<'a>(
+    wait: &'a Wait,
+    sandboxes: &'a [SandboxInfo],
+) -> impl Iterator<Item = &'a str> {
+    let reviewed = sandboxes.iter().filter(move |sandbox| {
+        matches!(wait, Wait::Approval { .. })
+            && sandbox.status == "review"
+            && (sandbox.sandbox_id.as_str(), sandbox.iteration) == (wait.node(), wait.iteration())
+    });
+    reviewed.flat_map(|sandbox| &sandbox.bundles).map(String::as_str)
 }
 
 /// What a run waits for, and how to continue it.
@@ -244,14 +286,16 @@ pub fn describe_wait(run: &str, wait: &Wait) -> String {
             let details = texts.collect::<Vec<_>>().join(" ");
             let details = if details.is_empty() { details } else { format!(" ({details})") };
             let word = shell_word(wait.node());
-            format!("{node} waits for a decision{details}: stockade approve {run} {word}, or deny")
+            format!(
+                "{node} waits for a decision{details}: stockade approve {run} {word}, or stockade deny {run} {word}"
+            )
         }
         Wait::Signal { correlation, .. } => {
             let name = wait.answer_name().unwrap_or_default();
             let which =
                 correlation.as_ref().map(|id| format!(" --correlation-id {}", shell_word(id)));
             let (name, which) = (shell_word(&name), which.unwrap_or_default());
-            format!("{node} waits for a signal: stockade signal {run} {name}{which}")
+            format!("{node} waits for a signal: stockade signal {run} {name}{which} --payload JSON")
         }
         Wait::Sandbox { .. } => format!("{node} waits for the host to make its sandbox"),
         Wait::Timer { due_ms, .. } => {
@@ -346,9 +390,30 @@ mod tests {
             let wait = serde_json::json!({ "kind": "approval", "node": node });
             describe_wait("r", &serde_json::from_value(wait).unwrap())
         };
-        assert!(approval("box/deploy").ends_with(": stockade approve r box/deploy, or deny"));
+        assert!(
+            approval("box/deploy")
+                .ends_with(": stockade approve r box/deploy, or stockade deny r box/deploy")
+        );
         let text = approval("box/x; touch y $(z) 'w'");
         let word = "'box/x; touch y $(z) '\\''w'\\'''";
-        assert!(text.ends_with(&format!(": stockade approve r {word}, or deny")), "{text}");
+        let expected = format!(": stockade approve r {word}, or stockade deny r {word}");
+        assert!(text.ends_with(&expected), "{text}");
+    }
+
+    #[test]
+    fn a_decision_is_about_the_changes_of_its_sandbox() {
+        let wait: Wait =
+            serde_json::from_value(json!({ "kind": "approval", "node": "edit", "iteration": 1 }))
+                .unwrap();
+        let sandbox = |iteration: u32, status: &str| {
+            let found = json!({
+                "sandboxId": "edit", "iteration": iteration, "attempt": 1, "runtime": "native",
+                "config": {}, "status": status, "createdAt": 0, "bundles": [format!("b{iteration}")],
+            });
+            serde_json::from_value::<SandboxInfo>(found).unwrap()
+        };
+        let sandboxes = [sandbox(0, "review"), sandbox(1, "review")];
+        assert_eq!(changes_to_review(&wait, &sandboxes).collect::<Vec<_>>(), ["b1"]);
+        assert_eq!(changes_to_review(&wait, &[sandbox(1, "finished")]).count(), 0);
     }
 }

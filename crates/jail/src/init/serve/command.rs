@@ -137,10 +137,15 @@ impl Command {
                 Streams::Terminal(inner)
             }
             None => {
-                let [a, b, c, input, output, error]: [OwnedFd; 6] =
-                    descriptors.try_into().map_err(|_| (Step::Streams, invalid()))?;
-                self.outer = OuterStreams::Pipes { input: Some(input), output, error };
-                Streams::Pipes([a, b, c])
+                let mut inner = descriptors;
+                let outer = inner.split_off(inner.len().min(3));
+                // A command that was requested inside has the streams of a process there.
+                if !outer.is_empty() {
+                    let [input, output, error]: [OwnedFd; 3] =
+                        outer.try_into().map_err(|_| (Step::Streams, invalid()))?;
+                    self.outer = OuterStreams::Pipes { input: Some(input), output, error };
+                }
+                Streams::Pipes(inner.try_into().map_err(|_| (Step::Streams, invalid()))?)
             }
         };
         let strings = |list: Vec<Vec<u8>>| {
@@ -294,6 +299,11 @@ impl Command {
         if let Some(handle) = handle.filter(|_| (1..=64).contains(&signal)) {
             handle.slot.signal(signal);
         }
+    }
+
+    /// Whether it has ended, or was never started.
+    pub(super) const fn has_exited(&self) -> bool {
+        self.exited.is_some() || self.gone
     }
 
     /// Whether it is about to execute its program.

@@ -58,16 +58,12 @@ impl Fixture {
             Identity::Range(_) => (1000, 1000),
         };
         let lock = identity.range().and_then(|range| range.lock().unwrap());
-        let scratch =
-            Mount::Scratch(Scratch { mode: 0o1777, size_bytes: 64 << 20, user: 0, group: 0 });
-        let scratch = match (&identity, scratch) {
-            (Identity::Own { user, group }, Mount::Scratch(scratch)) => {
-                Mount::Scratch(Scratch { user: *user, group: *group, ..scratch })
-            }
-            (_, scratch) => scratch,
-        };
+        let mut scratch = Scratch { mode: 0o1777, size_bytes: 64 << 20, user: 0, group: 0 };
+        if let Identity::Own { user, group } = &identity {
+            (scratch.user, scratch.group) = (*user, *group);
+        }
         let mut mounts = system::programs().unwrap();
-        mounts.push((PathBuf::from("/tmp"), scratch));
+        mounts.push((PathBuf::from("/tmp"), Mount::Scratch(scratch)));
         let spec = JailSpec {
             identity,
             root: Source::Empty,
@@ -119,6 +115,7 @@ impl Fixture {
             user: self.user,
             group: self.group,
             groups: Vec::new(),
+            may_become_root: false,
             terminal: None,
             timeout: None,
         }

@@ -57,6 +57,7 @@ async fn each_operation_asks_for_itself() {
         id: id.clone(),
         spec: spec.clone().into(),
         layers: None,
+        subordinate: false,
         container: None,
     };
     assert_eq!(asked.recv().unwrap(), create);

@@ -4,9 +4,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use stockade_bundle::beneath::Dir;
 
-use crate::directory;
+use crate::{directory, subordinate};
 
 /// How often a failed removal is retried: a dying jail may still write to the directory.
 const ATTEMPTS: u32 = 20;
@@ -18,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The last error for an entry that could not be removed.
 pub(super) fn sweep(trash: &Path) -> io::Result<()> {
     let trash = Dir::open(trash).map_err(io::Error::other)?;
-    let mut attempts = 0;
+    let (mut attempts, mut has_ids) = (0, false);
     loop {
         let mut failed = None;
         let entries = trash.entries().map_err(io::Error::other)?;
@@ -30,6 +31,11 @@ pub(super) fn sweep(trash: &Path) -> io::Result<()> {
             failed = removed.err().or(failed);
         }
         let Some(error) = failed else { continue };
+        let is_denied = matches!(error.errno(), Some(Errno::ACCESS | Errno::PERM));
+        if is_denied && !rustix::process::geteuid().is_root() && !has_ids {
+            // Subordinate ids may own it. Where there are none, the last error says what is left.
+            has_ids = subordinate::enter().is_ok();
+        }
         attempts += 1;
         if attempts == ATTEMPTS {
             return Err(io::Error::other(error));

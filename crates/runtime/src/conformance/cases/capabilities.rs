@@ -43,6 +43,7 @@ async fn attempt(harness: &Harness, capability: Capability) -> Option<Result<()>
             let volume = volume("shared", "/shared");
             create(SandboxSpec { volumes: vec![volume], ..spec }).await
         }
+        Capability::SshAgent => create(SandboxSpec { ssh_agent: true, ..spec }).await,
         Capability::Egress => {
             create(SandboxSpec { network: Some(Policy::default()), ..spec }).await
         }

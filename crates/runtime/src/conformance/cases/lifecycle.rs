@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stockade_core::sandbox::LimitChange;
 use stockade_core::{ExecId, SandboxSpec};
 
 use super::super::harness::{Harness, path, within};
@@ -80,6 +81,8 @@ pub(crate) async fn what_does_not_exist_is_told(harness: &Harness) {
         none("attach", runtime.attach(&id, &exec, Offsets::default()).await.err());
         none("kill", runtime.kill(&id, &exec).await.err());
         none("renew", runtime.renew(&id, None).await.err());
+        let change = LimitChange { processes: Some(9), ..LimitChange::default() };
+        none("change_limits", runtime.change_limits(&id, &change).await.err());
         none("stat", runtime.stat(&id, &file).await.err());
         none("read_directory", runtime.read_directory(&id, &file).await.err());
         none("ship", runtime.ship(&id, harness.host(), &file).await.err());

@@ -1,6 +1,6 @@
 //! A requested limit is enforced or refused, but never ignored.
 
-use stockade_core::sandbox::{LimitName, Limits};
+use stockade_core::sandbox::{LimitChange, LimitName, Limits};
 use stockade_core::{Enforcement, Isolation, SandboxSpec};
 
 use super::super::harness::{Harness, within};
@@ -69,6 +69,34 @@ pub(crate) async fn best_effort_says_what_it_was(harness: &Harness) {
         let unlike = if is_held { Enforcement::Refused } else { Enforcement::Enforced };
         assert_ne!(actual, unlike, "{limit}");
         assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
+    }
+}
+
+/// A changed limit is that of the sandbox from then on: a repeated creation names it.
+pub(crate) async fn they_change_while_it_runs(harness: &Harness) {
+    let runtime = harness.runtime();
+    for (limit, capability, limits) in each() {
+        if limit == LimitName::Disk || runtime.supports(capability).await.is_err() {
+            continue;
+        }
+        let (id, old) = (harness.id(), SandboxSpec { limits, ..harness.spec() });
+        within("a sandbox", runtime.create(&id, &old)).await.unwrap();
+        let twice = |value: Option<u64>| value.map(|value| 2 * value);
+        let change = LimitChange {
+            memory_bytes: twice(limits.memory_bytes),
+            cpu_millis: twice(limits.cpu_millis),
+            processes: twice(limits.processes),
+        };
+        within("a change", runtime.change_limits(&id, &change)).await.unwrap();
+        let new = SandboxSpec { limits: limits.with(&change), ..harness.spec() };
+        let found = within("the sandbox", runtime.create(&id, &new)).await.unwrap();
+        assert_ne!(enforcement(&found.isolation, limit), Enforcement::Refused, "{limit}");
+        let other = within("a refusal", runtime.create(&id, &old)).await;
+        assert!(matches!(other, Err(Error::Conflict(_))), "{limit}: {other:?}");
+        within("the end", runtime.end(&id)).await.unwrap();
+        let ended = within("a refusal", runtime.change_limits(&id, &change)).await;
+        assert!(matches!(ended, Err(Error::WrongState { .. })), "{limit}: {ended:?}");
+        within("the removal", runtime.cleanup(&id)).await.unwrap();
     }
 }
 

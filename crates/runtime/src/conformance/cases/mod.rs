@@ -2,6 +2,7 @@
 //! code, which is a warning.
 
 pub(super) mod again;
+pub(super) mod agents;
 pub(super) mod capabilities;
 pub(super) mod commands;
 pub(super) mod environment;

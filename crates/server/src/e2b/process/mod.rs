@@ -1,6 +1,7 @@
 //! `process.Process`: commands of a sandbox. `table` has those that run, `message` their messages.
 
 mod message;
+mod restored;
 mod start;
 mod table;
 
@@ -40,7 +41,11 @@ pub(super) fn routes() -> Api<App> {
         .route(&route("CloseStdin"), post(close_stdin).body::<Select>(&by_pid))
 }
 
-fn find(app: &App, target: &Target, selector: &Selector) -> Result<Process, RpcError> {
+async fn find(app: &App, target: &Target, selector: &Selector) -> Result<Process, RpcError> {
+    if let Some(process) = app.processes.find(&target.sandbox, selector) {
+        return Ok(process);
+    }
+    restored::restore(app, target).await?;
     app.processes.find(&target.sandbox, selector).ok_or_else(|| {
         RpcError::new(RpcCode::NotFound, format!("process with {selector} not found"))
     })
@@ -54,7 +59,7 @@ async fn connect(
     StreamBody(Select { process }): StreamBody<Select>,
 ) -> Result<Response, StreamError> {
     let terms = Terms::of(&headers)?;
-    let process = find(&app, &target, &process)?;
+    let process = find(&app, &target, &process).await?;
     let (sender, receiver) = mpsc::channel(table::CLIENT_CAPACITY);
     // The first message is always this one.
     let _ = sender.send(Ok(started(process.pid))).await;
@@ -67,10 +72,11 @@ async fn list(
     State(app): State<App>,
     Extension(target): Extension<Target>,
     Unary(message::Empty {}): Unary<message::Empty>,
-) -> Json<Value> {
+) -> Result<Json<Value>, RpcError> {
+    restored::restore(&app, &target).await?;
     let running = app.processes.running(&target.sandbox);
     let processes: Vec<_> = running.iter().map(|process| process.to_json()).collect();
-    Json(json!({ "processes": processes }))
+    Ok(Json(json!({ "processes": processes })))
 }
 
 /// `Update`: the size of its terminal.
@@ -79,7 +85,7 @@ async fn update(
     Extension(target): Extension<Target>,
     Unary(message::Update { process, pty }): Unary<message::Update>,
 ) -> Result<Json<Value>, RpcError> {
-    let process = find(&app, &target, &process)?;
+    let process = find(&app, &target, &process).await?;
     if let Some(size) = pty.and_then(|pty| pty.size) {
         if !process.is_terminal {
             let message = "the process has no terminal";
@@ -96,7 +102,7 @@ async fn send_input(
     Extension(target): Extension<Target>,
     Unary(SendInput { process, input }): Unary<SendInput>,
 ) -> Result<Json<Value>, RpcError> {
-    let process = find(&app, &target, &process)?;
+    let process = find(&app, &target, &process).await?;
     write(&process, input.unwrap_or_default()).await?;
     Ok(Json(json!({})))
 }
@@ -137,7 +143,7 @@ async fn stream_input(
                 })?;
             match (message, &process) {
                 (message::StreamInput { start: Some(start), .. }, None) => {
-                    process = Some(find(&app, &target, &start.process)?);
+                    process = Some(find(&app, &target, &start.process).await?);
                 }
                 (message::StreamInput { data: Some(data), .. }, Some(process)) => {
                     write(process, data.input.unwrap_or_default()).await?;
@@ -173,7 +179,7 @@ async fn send_signal(
     let number = signal.number().ok_or_else(|| {
         RpcError::new(RpcCode::InvalidArgument, "the signal is SIGNAL_SIGTERM or SIGNAL_SIGKILL")
     })?;
-    let process = find(&app, &target, &process)?;
+    let process = find(&app, &target, &process).await?;
     let signal = (number != message::SIGKILL).then_some(number);
     let kill = KillCommand { workflow_id: process.operation.clone(), signal };
     app.sandboxes.kill_command(&target.caller, kill).await?;
@@ -186,7 +192,7 @@ async fn close_stdin(
     Extension(target): Extension<Target>,
     Unary(Select { process }): Unary<Select>,
 ) -> Result<Json<Value>, RpcError> {
-    let process = find(&app, &target, &process)?;
+    let process = find(&app, &target, &process).await?;
     if process.is_terminal {
         let message = "the input of a terminal ends with the byte 4, not by closing it";
         return Err(RpcError::new(RpcCode::FailedPrecondition, message));

@@ -1,5 +1,7 @@
 //! `Start`: runs a command.
 
+use std::time::Instant;
+
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -29,6 +31,7 @@ pub(super) async fn start(
     StreamBody(request): StreamBody<Start>,
 ) -> Result<Response, StreamError> {
     let terms = Terms::of(&headers)?;
+    let deadline = terms.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let Start { process: config, pty, tag, stdin } = request;
     if config.cmd.is_empty() {
         return Err(RpcError::new(RpcCode::InvalidArgument, "`cmd` is empty").into());
@@ -54,15 +57,15 @@ pub(super) async fn start(
         variables.map(|(name, value)| (name.clone(), Bytes::from(value.as_str()))).collect();
     execute.timeout_seconds = terms.timeout.map(|timeout| timeout.as_secs_f64());
     let takes_input = is_terminal || stdin.unwrap_or(true);
-    let open = OpenSession { execute, terminal, input: takes_input };
+    let open = OpenSession { execute, terminal, input: takes_input, survives: true };
     let session = app.sandboxes.open_session(&target.caller, open).await?;
     let (sender, receiver) = mpsc::channel(CLIENT_CAPACITY);
     // The first message is always this one.
     let _ = sender.send(Ok(started(pid(&session.workflow_id)))).await;
-    let description = Description { config, tag, is_terminal, takes_input };
+    let description = Description { config, tag, is_terminal, takes_input, deadline };
     let (ports, of) = (app.ports.clone(), target.clone());
     let closed = Box::pin(async move { ports.wait_until_closed(&of.caller, &of.sandbox).await });
-    app.processes.add(&target.sandbox, description, session, sender, closed);
+    app.processes.add(&target.sandbox, description, session, Some(sender), closed);
     Ok(respond(terms, receiver, keepalive))
 }
 

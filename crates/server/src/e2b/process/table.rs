@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stockade_api::{OperationId, Problem, Sandbox, Session, SessionEvent, SessionInput};
-use stockade_core::Code;
-use tokio::sync::mpsc;
+use stockade_api::{
+    CommandInfo, OperationId, Problem, Sandbox, Session, SessionEvent, SessionInput,
+};
+use stockade_core::{Code, Time};
+use tokio::sync::{Notify, mpsc};
 
 use super::message::{Config, Selector, ended, output};
 use crate::e2b::failure::{RpcCode, RpcError};
@@ -41,8 +43,15 @@ fn place(sandbox: &Sandbox) -> Place {
 }
 
 /// The processes of all sandboxes.
-#[derive(Debug, Clone, Default)]
-pub(in crate::e2b) struct Processes(Arc<Mutex<BTreeMap<(Place, u32), Process>>>);
+#[derive(Debug, Clone)]
+pub(in crate::e2b) struct Processes(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    running: Mutex<BTreeMap<(Place, u32), Process>>,
+    /// When this server started: earlier sandboxes may have processes that it has not started.
+    started_at: Time,
+}
 
 /// A process.
 #[derive(Debug)]
@@ -52,14 +61,19 @@ pub(super) struct Running {
     pub(super) is_terminal: bool,
     config: Config,
     tag: Option<String>,
+    /// When its time is over and its processes are killed.
+    deadline: Option<Instant>,
     /// Absent if it takes none.
     input: Option<mpsc::Sender<SessionInput>>,
     state: Mutex<State>,
+    /// A first client has joined.
+    joined: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     clients: Vec<Client>,
+    waits_for_client: bool,
     is_input_closed: bool,
     /// Its last message, once it has ended.
     end: Option<Message>,
@@ -71,20 +85,45 @@ pub(super) struct Description {
     pub(super) tag: Option<String>,
     pub(super) is_terminal: bool,
     pub(super) takes_input: bool,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Processes {
-    /// Adds a process, whose first client receives all of its messages.
+    pub(in crate::e2b) fn new(started_at: Time) -> Self {
+        Self(Arc::new(Table { running: Mutex::default(), started_at }))
+    }
+
+    /// Whether an earlier server may have started processes in a sandbox.
+    pub(super) fn may_lack_some(&self, sandbox: &Sandbox) -> bool {
+        sandbox.created_at < self.0.started_at
+    }
+
+    /// Whether a process of a sandbox is known.
+    pub(super) fn has(&self, sandbox: &Sandbox, operation: &OperationId) -> bool {
+        self.lock().contains_key(&(place(sandbox), pid(operation)))
+    }
+
+    /// Forgets the processes of a sandbox that no client has joined and that do not run any more.
+    pub(super) fn forget_ended(&self, sandbox: &Sandbox, running: &[CommandInfo]) {
+        let place = place(sandbox);
+        let runs =
+            |process: &Process| running.iter().any(|info| info.workflow_id == process.operation);
+        self.lock().retain(|(at, _), process| {
+            *at != place || !process.waits_for_client() || runs(process)
+        });
+    }
+
+    /// Adds a process, whose first client receives all of its messages; without one, that is the first that joins.
     pub(super) fn add(
         &self,
         sandbox: &Sandbox,
         description: Description,
         session: Session,
-        client: Client,
+        client: Option<Client>,
         closed: Closed,
     ) {
         let Session { workflow_id, events, input } = session;
-        let Description { config, tag, is_terminal, takes_input } = description;
+        let Description { config, tag, is_terminal, takes_input, deadline } = description;
         let pid = pid(&workflow_id);
         let process = Arc::new(Running {
             pid,
@@ -92,13 +131,22 @@ impl Processes {
             is_terminal,
             config,
             tag,
+            deadline,
             input: takes_input.then_some(input),
-            state: Mutex::new(State { clients: vec![client], ..State::default() }),
+            joined: Notify::new(),
+            state: Mutex::new(State {
+                waits_for_client: client.is_none(),
+                clients: client.into_iter().collect(),
+                ..State::default()
+            }),
         });
         let key = (place(sandbox), pid);
         self.lock().insert(key.clone(), Arc::clone(&process));
         let table = self.clone();
         tokio::spawn(async move {
+            if process.waits_for_client() {
+                process.joined.notified().await;
+            }
             process.relay(events, closed).await;
             tokio::time::sleep(REMEMBERED).await;
             table.lock().remove(&key);
@@ -106,7 +154,7 @@ impl Processes {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Place, u32), Process>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The processes of a sandbox that run.
@@ -114,7 +162,7 @@ impl Processes {
         let place = place(sandbox);
         let table = self.lock();
         let own = table.range((place.clone(), 0)..=(place, u32::MAX)).map(|(_, process)| process);
-        own.filter(|process| !process.has_ended()).cloned().collect()
+        own.filter(|process| !process.has_ended() && !process.is_overdue()).cloned().collect()
     }
 
     /// A process of a sandbox. One that has ended is found by its number for a while.
@@ -142,6 +190,14 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    fn waits_for_client(&self) -> bool {
+        self.lock().waits_for_client
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.lock().end.is_some()
     }
@@ -157,6 +213,9 @@ impl Running {
     /// Adds a client, which receives what comes from now on.
     pub(super) fn join(&self, client: Client) {
         let mut state = self.lock();
+        if std::mem::take(&mut state.waits_for_client) {
+            self.joined.notify_one();
+        }
         match &state.end {
             // The capacity of a client is larger.
             Some(end) => drop(client.try_send(to_client(end))),

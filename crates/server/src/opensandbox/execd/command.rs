@@ -91,7 +91,7 @@ pub(super) async fn open(
     target: Target,
     execute: Execute,
 ) -> Result<Response, Failure> {
-    let request = OpenSession { execute, terminal: None, input: false };
+    let request = OpenSession { execute, terminal: None, input: false, survives: false };
     let session = state.sandboxes.open_session(&target.caller, request).await?;
     Ok(events::stream(state, target, session))
 }

@@ -29,7 +29,13 @@ pub(super) async fn create(
             continue;
         }
         let (sandbox_id, mode) = (target.sandbox.id.clone(), permissions.bits()?);
-        let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path: path(name), mode };
+        let make = MakeDirectory {
+            sandbox_id: sandbox_id.clone(),
+            path: path(name),
+            mode,
+            uid: None,
+            gid: None,
+        };
         state.sandboxes.make_directory(&target.caller, make).await?;
         // A new directory can be entered by who may read it; a client gets the mode that it asks for.
         if mode.is_some() || uid.is_some() || gid.is_some() {

@@ -60,7 +60,7 @@ pub(super) async fn create(
         state.sandboxes.stat_file(&target.caller, stat).await?;
     }
     let path = format!("{DIRECTORY}/{id}").into_bytes().into();
-    let make = MakeDirectory { sandbox_id, path, mode: Some(0o700) };
+    let make = MakeDirectory { sandbox_id, path, mode: Some(0o700), uid: None, gid: None };
     state.sandboxes.make_directory(&target.caller, make).await?;
     write(&state, &target, &format!("{DIRECTORY}/{id}/request"), &request).await?;
     Ok((StatusCode::CREATED, Json(json!({ "session_id": id }))))

@@ -55,7 +55,13 @@ pub(super) async fn create(
         state.sandboxes.stat_file(&target.caller, stat).await?;
     }
     let path = format!("{DIRECTORY}/{id}").into_bytes().into();
-    let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path, mode: Some(0o700) };
+    let make = MakeDirectory {
+        sandbox_id: sandbox_id.clone(),
+        path,
+        mode: Some(0o700),
+        uid: None,
+        gid: None,
+    };
     state.sandboxes.make_directory(&target.caller, make).await?;
     if let Some(cwd) = request.cwd {
         let path = format!("{DIRECTORY}/{id}/cwd").into_bytes().into();

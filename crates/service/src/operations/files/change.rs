@@ -242,7 +242,8 @@ async fn apply(
         }
         Change::MakeDirectory(request) => {
             let mode = request.mode.unwrap_or(0o755);
-            let options = WriteOptions { mode, owner: None, make_parents: true };
+            let owner = owner(request.uid, request.gid)?;
+            let options = WriteOptions { mode, owner, make_parents: true };
             runtime.make_directory(id, path, options).await.map_err(failed)?;
             Ok(0)
         }

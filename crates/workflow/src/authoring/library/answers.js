@@ -62,6 +62,9 @@ const candidates = (text) => {
   return [...fenced.map(({ value }) => value).reverse(), ...listed.reverse()];
 };
 
+// The value in a text that is most likely meant; undefined if there is none.
+export const objectIn = (text) => candidates(text)[0];
+
 const field = (answer, name) => {
   try {
     return answer[name];

@@ -1,47 +1,10 @@
 // Components that consist of other elements, under the names and with the attributes of upstream.
 // Where a later step depends on an earlier one, it is given the earlier one's output.
-import { Approval, Boundary, ContinueAsNew, Element, Fragment, HumanTask, Loop, Parallel, Sequence, Task, Timer, Worktree } from "stockade:elements";
+import { Approval, Loop, Task, Timer, Worktree } from "stockade:elements";
+import { agentTask, composite, invalid, lastOf, list, make, parallel, sequence, shown, worked } from "stockade:composites";
 import { runOfContext } from "stockade:context";
-import { checkKeys } from "stockade:keys";
-import { here } from "stockade:position";
 import { text } from "stockade:prompts";
-import { SmithersError, useCtx } from "stockade:smithers";
-
-const invalid = (message) => new SmithersError("INVALID_INPUT", message);
-
-const make = (type, props, key) => new Element(type, props, undefined, key);
-const list = (value) => (value === undefined || value === null ? [] : [value].flat());
-const lastOf = (target, id) => runOfContext(useCtx()).lastOf(target, id);
-const shown = (value) => JSON.stringify(value, null, 2) ?? "nothing yet";
-
-// A component that refuses attributes that it does not have, and is nothing if it is skipped.
-const composite = (name, attributes, required, render) => {
-  const component = (props) => {
-    checkKeys(`<${name}>`, props, ["skipIf", "id", "key", ...attributes]);
-    if (props.skipIf === true) return null;
-    const missing = required.find((attribute) => props[attribute] === undefined);
-    if (missing !== undefined) throw invalid(`<${name}> needs \`${missing}\``);
-    return render(props, props.id ?? here.name(name.replace(/^./, (first) => first.toLowerCase())));
-  };
-  return Object.assign(component, { displayName: name });
-};
-
-const sequence = (id, children) => make(Sequence, { id, children });
-const parallel = (children, maxConcurrency) => make(Parallel, maxConcurrency === undefined ? { children } : { children, maxConcurrency });
-
-// A task whose prompt has the outputs of other tasks after its own text.
-const agentTask = (props, prompt, needs) => {
-  const names = Object.keys(needs);
-  if (names.length === 0) return make(Task, { ...props, children: prompt });
-  const children = (found) => [text(prompt), ...names.map((name) => `${name}:\n${shown(found?.[name])}`)].join("\n\n");
-  return make(Task, { ...props, needs, children });
-};
-
-// The work of something that is an agent or a function.
-const worked = (props, worker, prompt, value) => {
-  if (typeof worker === "function") return make(Task, { ...props, children: () => worker(value?.()) });
-  return agentTask({ ...props, agent: worker }, prompt, {});
-};
+import { useCtx } from "stockade:smithers";
 
 export const ReviewLoop = composite(
   "ReviewLoop",
@@ -115,11 +78,18 @@ export const ScanFixVerify = composite(
   },
 );
 
-// The panelists as agents with names.
-const panelist = (entry, at) => {
-  const isConfig = typeof entry === "object" && entry !== null && entry.agent !== undefined;
-  const { agent, label, role } = isConfig ? entry : { agent: entry };
-  return { agent, role, name: label ?? role ?? `panelist-${at}` };
+// The panelists as agents with names, of which no two are the same.
+const panelistsOf = (entries) => {
+  const taken = new Set(["moderator"]);
+  return list(entries).map((entry, at) => {
+    const isConfig = typeof entry === "object" && entry !== null && entry.agent !== undefined;
+    const { agent, label, role } = isConfig ? entry : { agent: entry };
+    const base = label ?? role ?? `panelist-${at}`;
+    let name = base;
+    for (let suffix = at; taken.has(name); suffix += 1) name = `${base}-${suffix}`;
+    taken.add(name);
+    return { agent, role, label, name };
+  });
 };
 const STRATEGIES = {
   synthesize: "Combine all of them into one coherent result.",
@@ -127,21 +97,24 @@ const STRATEGIES = {
   consensus: "All of them must agree.",
 };
 
+// The attributes of the tasks of a panel.
+const tuned = (given) => Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => value !== undefined));
+
 export const Panel = composite(
   "Panel",
-  ["panelists", "moderator", "panelistOutput", "moderatorOutput", "strategy", "minAgree", "maxConcurrency", "children"],
+  ["panelists", "moderator", "panelistOutput", "moderatorOutput", "strategy", "minAgree", "maxConcurrency", "panelistTaskProps", "moderatorTaskProps", "children"],
   ["panelists", "moderator", "panelistOutput", "moderatorOutput", "children"],
-  ({ panelists, moderator, panelistOutput, moderatorOutput, strategy = "synthesize", minAgree, maxConcurrency, children }, id) => {
+  ({ panelists, moderator, panelistOutput, moderatorOutput, strategy = "synthesize", minAgree, maxConcurrency, panelistTaskProps, moderatorTaskProps, children }, id) => {
     if (STRATEGIES[strategy] === undefined) throw invalid(`<Panel> \`strategy\` must be one of ${Object.keys(STRATEGIES).join(", ")}`);
-    const all = list(panelists).map(panelist);
+    const all = panelistsOf(panelists);
     const prompt = text(children);
-    const tasks = all.map(({ agent, role, name }) =>
-      make(Task, { id: `${id}-${name}`, output: panelistOutput, agent, label: role ?? name, children: role === undefined ? prompt : `You are ${role}.\n\n${prompt}` }, name),
+    const tasks = all.map(({ agent, role, label, name }) =>
+      make(Task, { ...tuned(panelistTaskProps), id: `${id}-${name}`, output: panelistOutput, agent, label: role ?? label ?? name, children: role === undefined ? prompt : `You are ${role}.\n\n${prompt}` }, name),
     );
     const least = minAgree === undefined ? "" : ` At least ${minAgree} must agree.`;
     const needs = Object.fromEntries(all.map(({ name }) => [name, `${id}-${name}`]));
-    const moderation = agentTask({ id: `${id}-moderator`, output: moderatorOutput, agent: moderator }, `These are the answers of a panel. ${STRATEGIES[strategy]}${least}`, needs);
-    return sequence(undefined, [parallel(tasks, maxConcurrency), moderation]);
+    const moderation = { ...tuned(moderatorTaskProps), id: `${id}-moderator`, output: moderatorOutput, agent: moderator };
+    return sequence(undefined, [parallel(tasks, maxConcurrency), agentTask(moderation, `These are the answers of a panel. ${STRATEGIES[strategy]}${least}`, needs)]);
   },
 );
 
@@ -235,9 +208,9 @@ const GROWTH = { fixed: () => 1, linear: (round) => round + 1, exponential: (rou
 
 export const Poller = composite(
   "Poller",
-  ["check", "checkOutput", "maxAttempts", "backoff", "intervalMs", "onTimeout", "children"],
+  ["check", "checkOutput", "checkTimeoutMs", "maxAttempts", "backoff", "intervalMs", "onTimeout", "children"],
   ["check", "checkOutput"],
-  ({ check, checkOutput, maxAttempts = 30, backoff = "fixed", intervalMs = 5000, onTimeout = "fail", children }, id) => {
+  ({ check, checkOutput, checkTimeoutMs, maxAttempts = 30, backoff = "fixed", intervalMs = 5000, onTimeout = "fail", children }, id) => {
     if (GROWTH[backoff] === undefined) throw invalid(`<Poller> \`backoff\` must be one of ${Object.keys(GROWTH).join(", ")}`);
     const node = `${id}-check`;
     const last = lastOf(checkOutput, node);
@@ -249,7 +222,7 @@ export const Poller = composite(
       until: isMet,
       maxIterations: maxAttempts,
       onMaxReached: onTimeout,
-      children: [worked({ id: node, output: checkOutput }, check, children ?? "Check whether the condition is satisfied."), pause],
+      children: [worked({ id: node, output: checkOutput, timeoutMs: checkTimeoutMs }, check, children ?? "Check whether the condition is satisfied."), pause],
     });
   },
 );
@@ -412,78 +385,39 @@ export const ApprovalGate = (props) => {
   return make(Task, { id, output, continueOnFail, children: () => ({ approved: true, note: "no approval was needed", decidedBy: null, decidedAt: null }) });
 };
 
-const failure = ({ code, message, frames }) => new SmithersError(code, message, { frames });
+// The first task has the component's id, so that others can wait for it; the second one is only compared.
+export const Sidecar = composite(
+  "Sidecar",
+  ["agent", "sidecar", "output", "sidecarOutput", "scorers", "prompt", "input", "maxConcurrency", "groundTruth", "context", "primaryLabel", "sidecarLabel", "children"],
+  ["agent", "sidecar", "output"],
+  ({ agent, sidecar, output, sidecarOutput = output, scorers, prompt, input, maxConcurrency, groundTruth, context, primaryLabel, sidecarLabel, children }, id) => {
+    const shared = { scorers, groundTruth, context, children: prompt ?? input ?? children };
+    return parallel(
+      [
+        make(Task, { ...shared, id, output, agent, label: primaryLabel }),
+        make(Task, { ...shared, id: `${id}-sidecar`, output: sidecarOutput, agent: sidecar, continueOnFail: true, label: sidecarLabel }),
+      ],
+      maxConcurrency,
+    );
+  },
+);
 
-const named = (id, kind) => id ?? here.name(kind);
-
-export const TryCatchFinally = (props) => {
-  checkKeys("<TryCatchFinally>", props, ["id", "key", "try", "catch", "catchErrors", "finally", "skipIf"]);
-  if (props.skipIf === true) return null;
-  if (props.try === undefined) throw invalid("<TryCatchFinally> needs `try`, an element");
-  const id = named(props.id, "try");
-  const error = runOfContext(useCtx()).failureIn(`${id}:try`);
-  const { catch: handler, catchErrors } = props;
-  const isMeant = catchErrors === undefined || (error !== undefined && catchErrors.includes(error.code));
-  const caught = handler !== undefined && isMeant;
-  const reaction = typeof handler === "function" ? (error === undefined ? null : handler(failure(error))) : handler;
-  const children = [sequence(`${id}:try`, props.try), sequence(`${id}:catch`, caught ? reaction : null), sequence(`${id}:finally`, props.finally)];
-  return make(Boundary, { caught, children });
-};
-
-const SagaStep = () => {
-  throw invalid("<Saga.Step> can only be directly in a <Saga>");
-};
-
-const stepsOf = (children) =>
-  list(children).flatMap((child) => {
-    if (child === null || typeof child === "boolean") return [];
-    if (child instanceof Element && child.type === Fragment) return stepsOf(child.props.children);
-    if (!(child instanceof Element) || child.type !== SagaStep) throw invalid("<Saga> contains <Saga.Step> elements, or has `steps`");
-    return [{ ...child.props, action: child.props.children }];
-  });
-
-export const Saga = (props) => {
-  checkKeys("<Saga>", props, ["id", "key", "steps", "onFailure", "skipIf", "children"]);
-  if (props.skipIf === true) return null;
-  const { onFailure = "compensate" } = props;
-  if (!["compensate", "compensate-and-fail", "fail"].includes(onFailure)) throw invalid("<Saga> `onFailure` must be compensate, compensate-and-fail or fail");
-  const id = named(props.id, "saga");
-  const steps = props.steps ?? stepsOf(props.children);
-  const run = runOfContext(useCtx());
-  const group = (step) => `${id}:${step.id}`;
-  const isUndone = run.failureIn(`${id}:try`) !== undefined && onFailure !== "fail";
-  const done = isUndone ? steps.filter((step) => run.isComplete(group(step))) : [];
-  const compensations = done.reverse().map((step) => make(Fragment, { children: step.compensation }, step.id));
-  const actions = steps.map((step) => make(Sequence, { id: group(step), children: step.action }, step.id));
-  const children = [sequence(`${id}:try`, actions), sequence(`${id}:catch`, compensations), sequence(`${id}:finally`, null)];
-  return make(Boundary, { caught: onFailure !== "fail", rethrows: onFailure === "compensate-and-fail", children });
-};
-Saga.Step = SagaStep;
-
-// Elements of upstream that need a part of it that is not here. A file that uses one is refused.
-const missing = (name, why) =>
-  Object.assign(
-    () => {
-      throw invalid(`<${name}> is not supported: ${why}`);
-    },
-    { displayName: name },
-  );
-
-export const Aspects = missing("Aspects", "tokens and costs of agents are not known to Stockade; use timeoutMs for limits of time");
-export const Memory = missing("Memory", "there is no memory that outlives a run; use outputs, or files of the project");
-export const Monitor = missing("Monitor", "`stockade up`, `stockade inspect` and `stockade metrics` show a run");
-export const Trellis = missing("Trellis", "use <Parallel> and <Sequence>");
-export const DelegationChain = missing("DelegationChain", "use <EscalationChain> or <Sequence>");
-export const SuperSmithers = missing("SuperSmithers", "a workflow cannot change its own file while it runs");
-export const IsolatedClone = missing("IsolatedClone", "use <Sandbox>, whose changes wait for a decision");
-
-// Interfaces for people change nothing of a run, so a file that has one runs, and a message says so.
-const noted = new Set();
-const undisplayed = (name) => () => {
-  if (!noted.has(name)) console.warn(`<${name}> is not displayed: \`stockade up\` and \`stockade inspect\` show the run`);
-  noted.add(name);
-  return null;
-};
-export const UI = undisplayed("UI");
-export const TUI = undisplayed("TUI");
-export { ContinueAsNew, HumanTask, Worktree };
+// An agent that changes files by a strategy. The run itself continues with the program with which it was started.
+export const SuperSmithers = composite(
+  "SuperSmithers",
+  ["strategy", "agent", "targetFiles", "reportOutput", "dryRun"],
+  ["strategy", "agent"],
+  ({ strategy, agent, targetFiles, reportOutput, dryRun = false }, id) => {
+    const files = list(targetFiles);
+    const [analysis, change] = [`${id}-read`, `${id}-propose`];
+    const meant = files.length === 0 ? "all files of the project" : files.join(", ");
+    const asked = dryRun
+      ? "Propose changes, and list each file with its current and its new text. Do not change any file."
+      : "Make the changes in these files now, and list each file that you changed with a short description.";
+    return sequence(id, [
+      make(Task, { id: analysis, output: analysis, agent, children: `Read the files, and find which changes this strategy needs.\n\nstrategy:\n${text(strategy)}\n\nfiles: ${meant}` }),
+      agentTask({ id: change, output: change, agent }, asked, { analysis }),
+      agentTask({ id: `${id}-report`, output: reportOutput ?? `${id}-report`, agent }, `Report what was analyzed, and which changes were ${dryRun ? "proposed" : "made"}.`, { analysis, changes: change }),
+    ]);
+  },
+);

@@ -31,13 +31,11 @@ export const edit = tool("edit", "changes a file");
 export const grep = tool("grep", "searches files");
 export const bash = tool("bash", "runs a command");
 export const tools = { read, write, edit, grep, bash };
-
-// An evaluation of outputs, for the attribute `scorers`.
-export const createScorer = (definition) => {
-  const score = definition?.score ?? definition?.run;
-  if (typeof score !== "function") throw new SmithersError("INVALID_INPUT", "createScorer() requires an object with `id` and `score`");
-  return { ...definition, score };
-};
+export const readFileTool = read.execute;
+export const writeFileTool = write.execute;
+export const editFileTool = edit.execute;
+export const grepTool = grep.execute;
+export const bashTool = bash.execute;
 
 // Prompts in .md and .mdx files are imported without a plugin.
 export const mdxPlugin = () => {};

@@ -2,10 +2,11 @@
 // Functions stay here; the host refers to them by their numbers.
 import { agentsOf, asking, described, isFunction, unsupported, withTools } from "stockade:agents";
 import { row } from "stockade:answers";
-import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
+import { Element, Fragment, kindOf, placeOf } from "stockade:elements";
 import { here } from "stockade:position";
 import { hasElement, text } from "stockade:prompts";
 import { idOf } from "stockade:sandbox";
+import { scored } from "stockade:scorers";
 import { accepted, exampleOf, isParsed, output, parsed } from "stockade:schemas";
 import { SmithersError, isWorkflow, useCtx, within } from "stockade:smithers";
 import { plain } from "stockade:values";
@@ -85,22 +86,6 @@ const returned = async (props, value) => {
 const target = ({ output: table, outputSchema }) => outputSchema ?? table;
 const answered = ({ output: table, outputSchema }, value) => (outputSchema === undefined ? value : accepted(table, value, "INVALID_OUTPUT"));
 
-// Evaluates an output with the scorers of its task, which change nothing.
-const scored = async ({ id, scorers }, output) => {
-  for (const [name, entry] of Object.entries(scorers ?? {})) {
-    const { score } = entry?.scorer ?? entry ?? {};
-    try {
-      const result = await score({ output, outputs: output, taskId: id });
-      const value = typeof result === "object" && result !== null ? result.score : result;
-      const reason = result?.reason === undefined ? "" : ` (${result.reason})`;
-      console.log(`score ${name} of "${id}": ${value}${reason}`);
-    } catch (error) {
-      console.warn(`score ${name} of "${id}" failed: ${error?.message ?? error}`);
-    }
-  }
-  return output;
-};
-
 // A prompt that is one component gets an example of the answer as its property `schema`.
 const withSchema = (content, target) => {
   if (!(content instanceof Element) || typeof content.type !== "function" || kindOf(content.type) !== undefined) return content;
@@ -114,7 +99,10 @@ const FUNCTIONS = {
   read: (props) => async (written) => scored(props, await answered(props, await row(target(props), written))),
   agent: (props, at) => {
     const ask = asking(agentsOf(props)[at], target(props));
-    return async (...given) => scored(props, await answered(props, await ask(...given)));
+    return async (...given) => {
+      const start = Date.now();
+      return scored(props, await answered(props, await ask(...given)), given[0], start);
+    };
   },
   accept: (props) => (value) => rowOf({ output: props.schema ?? props.output, outputSchema: props.outputSchema }, value),
   content: (props) => {
@@ -124,17 +112,22 @@ const FUNCTIONS = {
     }
     // An invalid value for the table is a failure of the task, not of the rendering.
     if (typeof children !== "function") return () => rowOf(props, children);
-    return async (...given) => scored(props, await returned(props, await children(...given)));
+    return async (...given) => {
+      const start = Date.now();
+      return scored(props, await returned(props, await children(...given)), undefined, start);
+    };
   },
 };
 
 export class Rendering {
-  // The names of the tables of the workflow.
+  // The tables of the workflow by their names, and the names.
+  #outputs;
   #known;
   #differences;
 
-  constructor(known, sent) {
-    this.#known = known;
+  constructor({ schemas = {}, outputs = {} }, sent) {
+    this.#outputs = outputs;
+    this.#known = Object.keys(schemas);
     this.#differences = new Differences(sent);
   }
 
@@ -212,11 +205,16 @@ export class Rendering {
       const asynchronous = typeof value?.then === "function" ? ": a component must not be async, only functions of tasks can be" : "";
       throw named(source, `${kindOfValue(value)} is not allowed between elements${asynchronous || ": a workflow consists of elements such as <Task>"}`);
     }
+    if (kindOf(value.type) === "signal" && typeof value.props.children === "function") {
+      this.#signal(value, found, before, source);
+      return;
+    }
     const inPlace = before[found.length];
     const unnamed = UNNAMED[kindOf(value.type)];
     if (unnamed !== undefined && value.props.id === undefined) {
       value = new Element(value.type, { ...value.props, id: here.named(this.#path, unnamed) }, value.source);
     }
+    value = this.#tabled(value);
     let node = this.#differences.kept(value, inPlace);
     if (node === undefined) {
       const kind = kindOf(value.type);
@@ -231,10 +229,26 @@ export class Rendering {
     else this.#place(value.props.id);
   }
 
+  // A name of a table of the workflow stands for the table, so that its schema counts.
+  #tabled(element) {
+    const { output: name, outputSchema } = element.props;
+    if (typeof name !== "string" || outputSchema !== undefined || kindOf(element.type) === undefined || !Object.hasOwn(this.#outputs, name)) return element;
+    return new Element(element.type, { ...element.props, output: this.#outputs[name] }, element.source, element.key);
+  }
+
   // Records what encloses a task.
   #place(id) {
     for (const group of this.#openGroups) group.push(id);
     if (this.#openLoops.length > 0) this.loops.set(id, [...this.#openLoops]);
+  }
+
+  // A signal, and what its function makes of the value once that has arrived.
+  #signal({ type, props, source, key }, found, before, outer) {
+    const { children, ...rest } = props;
+    this.#walk(new Element(type, rest, source, key), found, before, outer);
+    if (rest.skipIf === true) return;
+    const value = useCtx().outputMaybe(rest.schema ?? rest.output, { nodeId: rest.id });
+    if (value !== undefined) this.#walk(children(value), found, before, source ?? outer);
   }
 
   // Expands a fragment or a component.
@@ -293,7 +307,7 @@ export class Rendering {
 
   #describe(kind, head) {
     const { props } = head.element;
-    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, allowTools, depsOptional, ...rest } = props;
+    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, groundTruth, context, allowTools, depsOptional, ...rest } = props;
     // Its values are schemas, and the host refuses it by its name.
     if (depsOptional !== undefined) rest.depsOptional = true;
     const values = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
@@ -305,6 +319,9 @@ export class Rendering {
     }
     if (prompt !== undefined) values.prompt = text(prompt);
     if (scorers !== undefined) values.scorers = true;
+    for (const [name, value] of Object.entries({ groundTruth, context })) {
+      if (value !== undefined && scorers === undefined) throw new SmithersError("INVALID_INPUT", `\`${name}\` is for \`scorers\`, which this element does not have`);
+    }
     if (deps !== undefined) values.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
     if (isWorkflow(workflow)) {
       values.workflow = this.#function(head, "workflow");
@@ -321,7 +338,9 @@ export class Rendering {
     else if ("agent" in props && typeof children !== "function") values.agent = { $: "nothing" };
     if (agents.length > 1) values.fallbacks = agents.slice(1);
     if (this.#worktree !== undefined) values.worktree = plain(this.#worktree);
-    if (kind === "task" && agents.length === 0 && hasElement(children)) values.children = { $: "element" };
+    // Without the agent that was meant, there is nothing to say of the prompt.
+    if (kind === "task" && values.agent?.$ === "nothing") values.children = { $: "value", value: null };
+    else if (kind === "task" && agents.length === 0 && hasElement(children)) values.children = { $: "element" };
     else if (kind === "task") values.children = this.#content(head, agents.length > 0);
     else if (children !== undefined) values.children = plain(children);
     return head.tell(values, agents.length > 0 || !isParsed(outputSchema ?? table));
@@ -373,7 +392,7 @@ export const workflowOf = (run, id) => {
 
 // Renders the workflow of a run; returns the rendering, and the tables that it read.
 export const renderingOf = (run) => {
-  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}), run.lastRendering);
+  const rendering = new Rendering(run.workflow, run.lastRendering);
   const { read } = run.watching(() => within(run.ctx, () => rendering.read(run.workflow.build(run.ctx), run.lastRendering.root, run.workflow.made)));
   return { rendering, read };
 };

@@ -1,21 +1,29 @@
 // The exports of `smithers-orchestrator` and `stockade`: workflows and the tables of their results.
 import { checkKeys } from "stockade:keys";
 import { place } from "stockade:places";
-import { ContinueAsNew, HumanTask, Saga, TUI, TryCatchFinally, UI, Worktree } from "stockade:components";
-import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
+import { TUI, UI } from "stockade:absent";
+import { Saga, TryCatchFinally } from "stockade:boundaries";
+import { ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
+import { Branch, Element, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
 export {
-  AmpAgent, AnthropicAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, HermesAgent, KimiAgent, OpenAIAgent, OpenCodeAgent, PiAgent,
+  AmpAgent, AnthropicAgent, AntigravityAgent, ClaudeCodeAgent, CodexAgent, CursorAgent, ForgeAgent, GeminiAgent, HermesAgent, HermesCliAgent, KimiAgent, OmpAgent,
+  OpenAIAgent, OpenClawAgent, OpenCodeAgent, PiAgent, PoolAgent, VibeAgent,
 } from "stockade:agents";
+export { Aspects, DelegationChain, IsolatedClone, Memory, Monitor, TUI, Trellis, UI } from "stockade:absent";
+export { Saga, SagaStep, TryCatchFinally } from "stockade:boundaries";
 export {
-  ApprovalGate, Aspects, CheckSuite, ClassifyAndRoute, ContentPipeline, ContinueAsNew, Debate, DecisionTable, DelegationChain, DriftDetector, EscalationChain,
-  GatherAndSynthesize, HumanTask, IsolatedClone, Kanban, Memory, Monitor, Optimizer, Panel, Poller, ReviewLoop, Runbook, Saga, ScanFixVerify, SuperSmithers, Supervisor,
-  TUI, Trellis, TryCatchFinally, UI, Worktree,
+  ApprovalGate, CheckSuite, ClassifyAndRoute, ContentPipeline, Debate, DecisionTable, DriftDetector, EscalationChain, GatherAndSynthesize, Kanban, Optimizer, Panel,
+  Poller, ReviewLoop, Runbook, ScanFixVerify, Sidecar, SuperSmithers, Supervisor,
 } from "stockade:components";
+export { ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
 export {
-  approvalDecisionSchema, approvalRankingSchema, approvalSelectionSchema, bash, continueAsNew, createScorer, defineTool, edit, executeChildWorkflow, grep,
-  mdxPlugin, read, runWorkflow, tools, usePatched, write,
+  approvalDecisionSchema, approvalRankingSchema, approvalSelectionSchema, bash, bashTool, continueAsNew, defineTool, edit, editFileTool, executeChildWorkflow, grep,
+  grepTool, mdxPlugin, read, readFileTool, runWorkflow, tools, usePatched, write, writeFileTool,
 } from "stockade:helpers";
+export {
+  createScorer, faithfulnessScorer, latencyScorer, llmJudge, relevancyScorer, schemaAdherenceScorer, toxicityScorer,
+} from "stockade:scorers";
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
 export {
   SANDBOX_PROVIDER_REQUEST_ENV,
@@ -54,6 +62,14 @@ export class SmithersError extends Error {
     this.details = details;
   }
 }
+export { SmithersError as SmithersErrorInstance };
+export const isSmithersError = (value) => value instanceof SmithersError;
+// An error as a plain value.
+export const errorToJson = (error) => {
+  if (!(error instanceof Error)) return { message: String(error) };
+  const { name, message, code, details, cause } = error;
+  return { name, message, ...(code === undefined ? {} : { code }), ...(details === undefined ? {} : { details }), ...(cause === undefined ? {} : { cause: errorToJson(cause) }) };
+};
 
 // The table of each schema that was passed to `createSmithers`.
 const tables = new WeakMap();
@@ -65,10 +81,12 @@ class WorkflowDefinition {
   // An error with the location at which the workflow was created, for later messages about it.
   #made = new SmithersError("INVALID_INPUT", "");
 
-  constructor(build, opts, schemas) {
+  // `outputs` are the tables of its schemas, by name.
+  constructor(build, opts, schemas, outputs) {
     this.build = build;
     this.opts = opts;
     this.schemas = schemas;
+    this.outputs = outputs;
     place(this);
   }
 
@@ -97,13 +115,13 @@ export const within = (ctx, render) => {
 
 // The content between the tags of a bound `<Sandbox>` is its child workflow. The
 // element determines its input, independent of the input of the file's own workflow.
-const bound = (schemas) => {
+const bound = (schemas, outputs) => {
   const inner = { ...schemas, input: undefined };
   const Bound = (props) => {
     const { children, workflow, ...rest } = props;
     if (children === undefined || workflow !== undefined) return new Element(Sandbox, props);
     const build = (ctx) => new Element(Workflow, { name: `sandbox:${props.id}`, children: typeof children === "function" ? children(ctx) : children });
-    const child = new WorkflowDefinition(build, {}, inner);
+    const child = new WorkflowDefinition(build, {}, inner, outputs);
     return new Element(Sandbox, { ...rest, workflow: child });
   };
   return Object.assign(Bound, { schemas });
@@ -141,12 +159,12 @@ export const createSmithers = (schemas = {}, options = {}) => {
       throw new SmithersError("INVALID_INPUT", "smithers() requires a function that takes the context and returns a <Workflow>");
     }
     checkKeys("smithers()", opts, ["output"]);
-    return new WorkflowDefinition(build, opts, schemas);
+    return new WorkflowDefinition(build, opts, schemas, outputs);
   };
   return {
     Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Ralph, Approval, Timer, Signal, WaitForEvent, Subflow,
     HumanTask, Worktree, ContinueAsNew, TryCatchFinally, Saga, UI, TUI,
-    Sandbox: bound(schemas),
+    Sandbox: bound(schemas, outputs),
     smithers, useCtx, outputs, tables: outputs, options,
   };
 };

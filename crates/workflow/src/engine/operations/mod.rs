@@ -261,8 +261,9 @@ impl stockade_api::Workflows for Workflows {
         if let Some(schema) = receiver.and_then(|open| open.schema.as_ref())
             && let Err(why) = self.state.schemas.check(schema, &payload)
         {
-            let message = format!("the run does not wait for the signal {name}");
-            return Err(Problem::new(Code::InvalidInput, message).because(why));
+            let message = format!("the payload of the signal {name} is not what the run waits for");
+            let fix = "pass a payload that matches the schema of the signal";
+            return Err(Problem::new(Code::InvalidInput, message).because(why).remedied_by(fix));
         }
         let (run, name) = match receiver {
             Some(OpenWait { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),

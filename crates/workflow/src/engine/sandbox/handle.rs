@@ -122,8 +122,13 @@ impl SandboxHandle {
 
     /// Creates a directory with its parents. `name` identifies the operation.
     pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), TaskError> {
-        let request =
-            MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
+        let request = MakeDirectory {
+            sandbox_id: self.id.clone(),
+            path: path.into(),
+            mode: Some(0o700),
+            uid: None,
+            gid: None,
+        };
         let created = self.sandboxes.make_directory(&self.caller(name), request).await;
         created.map(drop).map_err(|problem| task_error(&problem))
     }

@@ -150,6 +150,13 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
     let (id, label) = (props.text("id"), props.text("label"));
     // They are only for display; the engine does not use them.
     drop((id, label));
+    for (name, why) in [
+        ("failurePolicy", "use continueOnFail, or <TryCatchFinally>"),
+        ("priority", "tasks start in the order of the file; `maxConcurrency` limits them"),
+        ("subtreeConcurrency", "`maxConcurrency` limits how many of its children run at once"),
+    ] {
+        props.refuse(name, why);
+    }
     match kind {
         "parallel" => Order::Parallel { limit: props.count("maxConcurrency", 1).flatten() },
         "merge-queue" => {

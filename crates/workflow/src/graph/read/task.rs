@@ -138,6 +138,8 @@ fn refuse_unsupported(props: &mut Props<'_>) {
         ),
         ("fork", "an agent gets what it needs in its prompt"),
         ("bind", "pass values with needs or deps"),
+        ("hijack", "a person cannot take over an agent in a sandbox"),
+        ("onHijackExit", "a person cannot take over an agent in a sandbox"),
     ] {
         props.refuse(name, why);
     }
@@ -325,6 +327,7 @@ fn timestamp(value: &Value) -> Option<i64> {
 fn event(props: &mut Props<'_>, id: &str) -> Work {
     let choices =
         [("fail", OnTimeout::Fail), ("continue", OnTimeout::Continue), ("skip", OnTimeout::Skip)];
+    props.refuse("tagged", "with onTimeout=\"skip\" there is no output after a timeout");
     Work::Event(Event {
         name: props.text("event").unwrap_or_else(|| id.to_owned()),
         correlation: props.text("correlationId"),

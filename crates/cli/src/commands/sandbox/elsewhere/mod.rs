@@ -104,7 +104,7 @@ fn run_recorded(
     let root = sent.project.root.clone();
     let (copy, spool) = (sent.directory()?, sent.data.path().to_owned());
     let ended = remote::with(ServerMode { in_process: false }, async |remote| {
-        let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
+        let made = create::create(&remote, request).await?;
         let made = create::give_values(&remote, made, values).await?;
         let uploaded = prepare_there(&remote, &made, (&root, &copy), script).await;
         let size = match uploaded {
@@ -183,7 +183,13 @@ async fn prepare_there(
         signal(SignalKind::interrupt()).map_err(|error| caused(Code::Io, &error))?;
     let prepare = async {
         let path = root.as_os_str().as_bytes().to_vec();
-        let request = MakeDirectory { sandbox_id: made.id.clone(), path: path.into(), mode: None };
+        let request = MakeDirectory {
+            sandbox_id: made.id.clone(),
+            path: path.into(),
+            mode: None,
+            uid: None,
+            gid: None,
+        };
         remote.sandboxes.make_directory(&remote.idempotent(), request).await?;
         let size = send::send(remote, &made.id, root, copy).await?;
         if let Some(script) = script {
@@ -319,6 +325,7 @@ fn create_arguments(arguments: &Run) -> Create {
         workspace: None,
         sandbox: arguments.sandbox,
         secrets: arguments.secrets,
+        ssh_agent: None,
         publish: Vec::new(),
         timeout: arguments.timeout,
         ttl: Some(OrNone(Some(ttl.min(Ttl::MAX)))),

@@ -164,7 +164,13 @@ async fn make(
     match entry.kind {
         FileKind::Directory => {
             if is_new {
-                let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path: path(), mode };
+                let make = MakeDirectory {
+                    sandbox_id: sandbox_id.clone(),
+                    path: path(),
+                    mode,
+                    uid: None,
+                    gid: None,
+                };
                 state.sandboxes.make_directory(&outer.caller, make).await?;
             }
             let set = SetPermissions { sandbox_id, path: path(), mode, uid, gid };

@@ -230,7 +230,13 @@ async fn environment(
 async fn prepare(state: &PortState, inner: &Target, request: &Create) -> Result<(), Failure> {
     let directory = request.state_directory()?;
     let (sandbox_id, path) = (inner.sandbox.id.clone(), directory.as_str().into());
-    let make = MakeDirectory { sandbox_id: sandbox_id.clone(), path, mode: Some(0o700) };
+    let make = MakeDirectory {
+        sandbox_id: sandbox_id.clone(),
+        path,
+        mode: Some(0o700),
+        uid: None,
+        gid: None,
+    };
     state.sandboxes.make_directory(&inner.caller, make).await?;
     if request.uid.is_some() {
         let (uid, gid) = (request.uid, request.gid);

@@ -1,11 +1,11 @@
 // Checked by the compiler, never run: the imports and the use of every entry point.
-import { SandboxAccessRule, type SandboxEventPayload } from "@stockade/fireflow-sandbox";
-import { SandboxContextService, SandboxWorkflows, checkSandboxACL } from "@stockade/fireflow-sandbox/server";
-import { sandboxInstances } from "@stockade/fireflow-sandbox/db";
-import type { SandboxInstanceInsert, SandboxInstanceRow } from "@stockade/fireflow-sandbox/db";
-import type { SandboxNodeInputs, SandboxNodeName } from "@stockade/fireflow-sandbox/nodes";
-import { SandboxExecuteNode, SandboxStreamSplitterNode } from "@stockade/fireflow-sandbox/nodes";
-import type { ISandboxWorkflowHandle, SandboxProxyConfig } from "@stockade/fireflow-sandbox/types";
+import { SandboxAccessRule, type SandboxEventPayload } from "stockade";
+import { SandboxContextService, SandboxWorkflows, checkSandboxACL } from "stockade/server";
+import { sandboxInstances } from "stockade/db";
+import type { SandboxInstanceInsert, SandboxInstanceRow } from "stockade/db";
+import type { SandboxNodeInputs, SandboxNodeName } from "stockade/nodes";
+import { SandboxExecuteNode, SandboxStreamSplitterNode } from "stockade/nodes";
+import type { ISandboxWorkflowHandle, SandboxProxyConfig } from "stockade/types";
 
 const rule: SandboxAccessRule = SandboxAccessRule.parse({ effect: "deny", level: "read", path: "/w" });
 const bad: SandboxAccessRule = {

@@ -1,10 +1,11 @@
-//! The record of traffic: each destination that is denied to a sandbox, and each host to which it
-//! sends the placeholder of another host's secret, is recorded once, as an event. A task writes it, so traffic never waits for the disk; records that cannot be written are
-//! reported from memory.
+//! Events that are recorded when they happen for the first time: each destination that is denied to a
+//! sandbox, each host to which it sends the placeholder of another host's secret, and each different
+//! request to its ssh agent. A task writes them, so that nothing inside waits for the disk; records of
+//! traffic that cannot be written are reported from memory.
 
 use std::sync::Arc;
 
-use stockade_core::event::{EventId, Payload};
+use stockade_core::event::{EventId, MAX_SSH_AGENT_USES, Payload};
 use stockade_core::network::{DeniedConnection, MAX_DENIED, MAX_MISDIRECTED, Misdirection};
 use stockade_core::{ExecutionId, OwnerId, Problem, SandboxId};
 use stockade_durable::{Statement, Store};
@@ -18,15 +19,15 @@ const CHANNEL_CAPACITY: usize = 1024;
 /// How many are written in one transaction.
 const BATCH_SIZE: usize = 64;
 
-/// An event of the traffic that happened for the first time.
+/// An event that may have happened for the first time.
 #[derive(Debug)]
-pub(super) struct FirstEvent {
-    pub(super) sandbox: SandboxId,
-    pub(super) unique_name: String,
-    pub(super) owner: OwnerId,
-    pub(super) execution: Option<ExecutionId>,
-    pub(super) at_ms: i64,
-    pub(super) payload: Payload,
+pub(crate) struct FirstEvent {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) unique_name: String,
+    pub(crate) owner: OwnerId,
+    pub(crate) execution: Option<ExecutionId>,
+    pub(crate) at_ms: i64,
+    pub(crate) payload: Payload,
 }
 
 impl FirstEvent {
@@ -42,7 +43,8 @@ impl FirstEvent {
                 let Misdirection { secret, host, port, blocked, .. } = own;
                 (json(&(secret, host, port, blocked)), json(own), MAX_MISDIRECTED)
             }
-            // The traffic has no other events.
+            Payload::SshAgentUsed(own) => (json(own), json(own), MAX_SSH_AGENT_USES),
+            // No other events are recorded here.
             _ => return None,
         };
         let kind = self.payload.kind();
@@ -60,13 +62,16 @@ impl FirstEvent {
     }
 }
 
-/// Writes the received records until the channel is closed.
-pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<FirstEvent> {
+/// Writes the received records until the channel is closed, or nothing else uses the store: it can be
+/// opened again at once when its service has ended.
+pub(crate) fn spawn(store: &Arc<dyn Store>) -> mpsc::Sender<FirstEvent> {
     let (sender, mut receiver) = mpsc::channel::<FirstEvent>(CHANNEL_CAPACITY);
+    let store = Arc::downgrade(store);
     tokio::spawn(async move {
         let mut first = Vec::with_capacity(BATCH_SIZE);
         while receiver.recv_many(&mut first, BATCH_SIZE).await > 0 {
             let statements = first.drain(..).filter_map(|first| first.insert()).collect();
+            let Some(store) = store.upgrade() else { return };
             // The ledger still has it; other writes report a full disk.
             let _ = store.execute(statements).await;
         }
@@ -75,7 +80,7 @@ pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<FirstEvent> {
 }
 
 /// The records of a sandbox, in the order in which they were received.
-pub(super) async fn read(
+pub(crate) async fn read(
     store: &dyn Store,
     id: &SandboxId,
 ) -> Result<Vec<DeniedConnection>, Problem> {

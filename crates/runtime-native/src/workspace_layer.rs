@@ -11,7 +11,7 @@ use crate::wire::InitialState;
 use stockade_runtime::{Capability, ChangesInPlace, Error, Result, WorkspaceChanges};
 
 /// The layer of a workspace.
-pub(super) struct WorkspaceLayer {
+pub(crate) struct WorkspaceLayer {
     layer: Dir,
     initial_state: InitialState,
     is_full_copy: bool,
@@ -23,7 +23,7 @@ impl WorkspaceLayer {
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is no workspace.
-    pub(super) fn open(
+    pub(crate) fn open(
         has_workspace: bool,
         initial_state: Option<&InitialState>,
         is_full_copy: bool,
@@ -43,9 +43,29 @@ impl WorkspaceLayer {
         Ok(Self { layer, initial_state, is_full_copy, owners })
     }
 
+    /// A layer that is open.
+    pub(crate) const fn of(
+        layer: Dir,
+        initial_state: InitialState,
+        is_full_copy: bool,
+        owners: Owners,
+    ) -> Self {
+        Self { layer, initial_state, is_full_copy, owners }
+    }
+
+    /// Its directory.
+    pub(crate) const fn directory(&self) -> &Dir {
+        &self.layer
+    }
+
+    /// The state of the workspace before the changes.
+    pub(crate) const fn initial_state(&self) -> &InitialState {
+        &self.initial_state
+    }
+
     /// The changes where they are; `None` for a full copy, in which they are mixed with other files,
     /// and for a layer with renamed directories, whose content is elsewhere.
-    pub(super) fn in_place(self) -> Result<Option<ChangesInPlace>> {
+    pub(crate) fn in_place(self) -> Result<Option<ChangesInPlace>> {
         if self.is_full_copy || renamed::has_renamed(&self.layer).map_err(not_filled)? {
             return Ok(None);
         }
@@ -55,7 +75,7 @@ impl WorkspaceLayer {
     }
 
     /// Copies the changes to an empty directory.
-    pub(super) fn gather(&self, to: &Dir) -> Result<WorkspaceChanges> {
+    pub(crate) fn gather(&self, to: &Dir) -> Result<WorkspaceChanges> {
         let Self {
             layer,
             initial_state: InitialState { host, since, copied },
@@ -94,7 +114,7 @@ fn not_filled(error: renamed::Error) -> Error {
 }
 
 /// The error for a layer that could not be copied.
-pub(super) fn not_copied(error: layer::Error) -> Error {
+pub(crate) fn not_copied(error: layer::Error) -> Error {
     match error.kind() {
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
             Error::Exhausted(format!("cannot create a directory for the copy: {error}"))
@@ -104,10 +124,10 @@ pub(super) fn not_copied(error: layer::Error) -> Error {
     }
 }
 
-pub(super) fn host(error: beneath::Error) -> Error {
+pub(crate) fn host(error: beneath::Error) -> Error {
     data("the directory of sandboxes", io::Error::other(error))
 }
 
-pub(super) fn data(path: &str, source: io::Error) -> Error {
+pub(crate) fn data(path: &str, source: io::Error) -> Error {
     Error::Host { path: path.to_owned(), source }
 }

@@ -1,0 +1,1 @@
+"""The asynchronous client. `cargo xtask sdk` makes the synchronous one, `_sync`, from these files."""
