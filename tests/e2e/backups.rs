@@ -1,6 +1,8 @@
 //! Backups of a data directory, and its records on another database: what is stored comes back, and
 //! nothing is replaced, mixed or used half.
 
+mod kills;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -17,7 +19,7 @@ as_root_and_as_user! {
     a_backup_replaces_nothing_and_is_refused_where_files_can_change,
     a_damaged_backup_restores_nothing,
     records_get_to_another_database_and_back,
-    an_unfinished_move_is_repeated_and_other_records_are_kept,
+    a_move_mixes_no_records_and_shows_no_password,
 }
 
 const VARIABLE: &str = "STOCKADE_DATABASE_URL";
@@ -67,6 +69,17 @@ fn seen(world: &World, directory: &Path) -> Vec<String> {
     .collect()
 }
 
+/// The audit records of a data directory, the newest first, which must be valid.
+fn recorded(world: &World, directory: &Path) -> Vec<String> {
+    let at = ["--data-dir", directory.to_str().unwrap()];
+    call(world, &[&at[..], &["audit", "verify"]].concat()).succeeds();
+    let listed = call(world, &[&at[..], &["audit", "ls", "--json"]].concat());
+    let records = listed.succeeds().json();
+    let text = |record: &serde_json::Value, name: &str| record[name].as_str().unwrap().to_owned();
+    let line = |record| ["operation", "phase", "decision"].map(|name| text(record, name)).join(" ");
+    records.as_array().unwrap().iter().map(line).collect()
+}
+
 fn what_is_stored_comes_back(world: &World) {
     fill(world);
     let (old, new) = (world.data(), world.path("restored"));
@@ -82,6 +95,7 @@ fn what_is_stored_comes_back(world: &World) {
     let bytes = fs::read(&file).unwrap();
     assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()));
     call(world, &["backup", "check", file.to_str().unwrap()]).succeeds();
+    assert!(recorded(world, &old).contains(&"backup ended allowed".to_owned()));
 
     let words = ["--data-dir", new.to_str().unwrap(), "backup", "restore", file.to_str().unwrap()];
     let restored = call(world, &[&words[..], &["--json"]].concat());
@@ -90,6 +104,7 @@ fn what_is_stored_comes_back(world: &World) {
     let rows =
         |name: &str| tables.iter().find(|table| table["table"] == name).unwrap()["rows"].clone();
     assert_eq!((rows("sandbox_instances"), rows("secrets")), (1.into(), 1.into()));
+    assert_eq!(recorded(world, &new)[0], "backup.restore ended allowed");
     assert_eq!(seen(world, &new), before);
     // The sandbox goes on with its files, and the secret is opened with the key of this user.
     let at = ["--data-dir", new.to_str().unwrap()];
@@ -162,7 +177,9 @@ fn a_damaged_backup_restores_nothing(world: &World) {
     let place = bytes.windows(15).position(|part| part == b"SQLite format 3").unwrap();
     let mut changed = bytes.clone();
     changed[place + 4000] ^= 1;
-    for (name, content) in [("changed", &changed[..]), ("short", &bytes[..bytes.len() / 2])] {
+    let escaping = escaping(&bytes);
+    let short = &bytes[..bytes.len() / 2];
+    for (name, content) in [("changed", &changed[..]), ("short", short), ("escaping", &escaping)] {
         let damaged = world.outside().join(name);
         fs::write(&damaged, content).unwrap();
         let new = world.path("restored");
@@ -172,9 +189,34 @@ fn a_damaged_backup_restores_nothing(world: &World) {
         assert!(!new.exists());
         call(world, &["backup", "check", damaged.to_str().unwrap()]).is_refused();
     }
+    // One that would fill the disk is refused before anything is written.
+    let large = world.outside().join("large");
+    fs::write(&large, &bytes).unwrap();
+    fs::OpenOptions::new().write(true).open(&large).unwrap().set_len(1 << 43).unwrap();
+    let refused = call(world, &words_of_restore(&world.path("restored"), &large));
+    refused.is_refused();
+    assert!(refused.stderr.contains("STORAGE_FULL"), "{}", refused.stderr);
     let left: Vec<_> =
         fs::read_dir(world.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert!(left.iter().all(|name| !name.to_string_lossy().contains("restore")), "{left:?}");
+    let is_new = |name: &&std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.contains("restore") || name.contains("escaped")
+    };
+    assert_eq!(left.iter().find(is_new), None);
+}
+
+/// The same archive, of which one entry has a name that leads out of the directory.
+fn escaping(bytes: &[u8]) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    let name = b"data/volumes";
+    let is_header = |block: &[u8]| block.starts_with(name) && &block[257..262] == b"ustar";
+    let header = changed.chunks_mut(512).find(|block| is_header(block)).unwrap();
+    header[..100].fill(0);
+    header[..16].copy_from_slice(b"data/../escaped/");
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    changed
 }
 
 fn records_get_to_another_database_and_back(world: &World) {
@@ -219,13 +261,16 @@ fn records_get_to_another_database_and_back(world: &World) {
     call(world, &["kill", "box", "later"]).succeeds();
 }
 
-fn an_unfinished_move_is_repeated_and_other_records_are_kept(world: &World) {
+fn a_move_mixes_no_records_and_shows_no_password(world: &World) {
     let Ok(postgres) = Postgres::start().map_err(|reason| skipped(&reason)) else { return };
     call(world, &["create", "--id", "box"]).succeeds();
     call(world, &["kill", "box"]).succeeds();
     let hidden = call(world, &["migrate", "--to", "postgres://user:hidden@127.0.0.1:1/records"]);
     hidden.is_refused();
     assert!(hidden.stderr.contains(VARIABLE) && !hidden.stderr.contains("hidden"), "{hidden:?}");
+    assert_eq!(recorded(world, &world.data())[0], "migrate ended refused");
+    let log = fs::read_to_string(world.data().join("audit/log.jsonl")).unwrap();
+    assert!(!log.contains("hidden"), "{log}");
 
     // A schema with the records of another directory is not touched.
     let url = postgres.database();
@@ -241,20 +286,4 @@ fn an_unfinished_move_is_repeated_and_other_records_are_kept(world: &World) {
     let ids = "SELECT id FROM stockade.sandbox_instances";
     assert_eq!(postgres.run_sql(database, ids), "other");
     call(world, &["ls"]).succeeds();
-
-    // What a killed move of this directory has left is replaced.
-    let url = postgres.database();
-    let (_, database) = url.rsplit_once('/').unwrap();
-    call(world, &["migrate", "--to", &url]).succeeds();
-    let kept = fs::read_dir(world.data()).unwrap().map(|entry| entry.unwrap().path());
-    let kept = kept.filter(|path| path.to_string_lossy().contains("stockade.db.until-"));
-    let kept = kept.collect::<Vec<_>>();
-    assert_eq!(kept.len(), 1);
-    fs::rename(&kept[0], world.data().join("stockade.db")).unwrap();
-    let place = world.data().join("database");
-    fs::rename(&place, world.data().join("database.unfinished")).unwrap();
-    postgres.run_sql(database, "DELETE FROM stockade.sandbox_events");
-    call(world, &["migrate", "--to", &url]).succeeds();
-    assert_ne!(postgres.run_sql(database, "SELECT count(*) FROM stockade.sandbox_events"), "0");
-    assert!(!world.data().join("database.unfinished").exists());
 }

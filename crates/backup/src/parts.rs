@@ -8,7 +8,7 @@ use stockade_bundle::RelativePath;
 use crate::RECORDS;
 
 /// Entries of the data directory that are not in an archive.
-const LEFT_OUT: [&str; 11] = [
+const LEFT_OUT: [&str; 13] = [
     // Of processes.
     "server",
     "views",
@@ -24,6 +24,8 @@ const LEFT_OUT: [&str; 11] = [
     "reserve",
     // Where the records are; they are in the archive as a file.
     "database",
+    "database.new",
+    "database.unfinished",
 ];
 /// The directories of runtimes. Of these, an archive has the snapshots, and the files of stopped
 /// sandboxes.
@@ -66,6 +68,7 @@ mod tests {
             ("views/a", false),
             ("stockade.db", false),
             ("stockade.db-wal", false),
+            ("database.unfinished", false),
             ("runtime", true),
             ("runtime/7", true),
             ("runtime/7/snapshots/s/upper/server", true),

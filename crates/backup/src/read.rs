@@ -1,6 +1,8 @@
 //! Reads an archive, compares everything in it with its list and manifest, and extracts it.
 
+use std::cell::Cell;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use serde::de::DeserializeOwned;
 use stockade_bundle::RelativePath;
@@ -21,9 +23,11 @@ pub(crate) const LIST: &str = "entries.jsonl";
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const MANIFEST_HASH: &str = "manifest.json.sha256";
 
-/// The largest header and manifest, and the largest list of entries.
+/// The largest header and manifest, and the largest list of entries, which are held in memory.
 const DOCUMENT_BYTES: u64 = 16 << 20;
-const LIST_BYTES: u64 = 4 << 30;
+const LIST_BYTES: usize = 1 << 30;
+/// The most between the contents of two entries: names, attributes, and what has no place in an archive.
+const BETWEEN_BYTES: u64 = 16 << 20;
 
 /// Reads an archive completely, and compares each entry with its hash.
 ///
@@ -59,9 +63,13 @@ struct Reader<'d> {
 
 impl Reader<'_> {
     fn run(mut self, archive: impl Read) -> Result<Manifest, Error> {
-        let mut archive = tar::Archive::new(archive);
+        let left = Rc::new(Cell::new(BETWEEN_BYTES));
+        let mut archive = tar::Archive::new(Limited { inner: archive, left: Rc::clone(&left) });
         for found in archive.entries().map_err(Error::Read)? {
+            // A content is not held in memory.
+            left.set(u64::MAX);
             self.next(found.map_err(Error::Read)?)?;
+            left.set(BETWEEN_BYTES);
         }
         let manifest = self.manifest.take().filter(|_| self.is_whole && self.has_records);
         let (manifest, _) = manifest.ok_or_else(|| Error::invalid("its end is missing"))?;
@@ -148,13 +156,17 @@ impl Reader<'_> {
         self.entries += 1;
         self.bytes += bytes;
         self.list.extend(entry.line()?);
-        Ok(())
+        match self.list.len() > LIST_BYTES {
+            true => Err(Error::invalid("it has too many entries")),
+            false => Ok(()),
+        }
     }
 
     /// Compares the list in the archive with what was read.
     fn compare(&self, found: &mut impl Read) -> Result<(), Error> {
         let mut list = Vec::new();
-        found.take(LIST_BYTES).read_to_end(&mut list).map_err(Error::Read)?;
+        // One that is longer is another one.
+        found.take(self.list.len() as u64 + 1).read_to_end(&mut list).map_err(Error::Read)?;
         if list == self.list {
             return Ok(());
         }
@@ -166,6 +178,26 @@ impl Reader<'_> {
             Some(Named { path }) => format!("{} is not what was stored", path.quoted()),
             None => "its entries are not those of its list".to_owned(),
         }))
+    }
+}
+
+/// An archive of which a limited number of bytes is read at once: a header that claims to be large does not
+/// fill the memory.
+struct Limited<R> {
+    inner: R,
+    left: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 && !buffer.is_empty() {
+            return Err(io::Error::other("a header is too large"));
+        }
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let length = self.inner.read(&mut buffer[..most])?;
+        self.left.set(left - length as u64);
+        Ok(length)
     }
 }
 

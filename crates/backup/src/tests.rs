@@ -1,7 +1,7 @@
 //! Archives that are written, read, extracted, damaged and made by somebody else.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -240,6 +240,36 @@ fn an_archive_of_somebody_else_reaches_nothing_outside() {
     let plain = forged(b"data/dir/plain", tar::EntryType::Regular, None);
     let refused = extract(plain.as_slice(), &Dir::open(to.path()).unwrap()).unwrap_err();
     assert!(refused.to_string().contains("end is missing"), "{refused}");
+}
+
+/// Headers and lists that claim to be endless are not held in memory.
+#[test]
+fn an_endless_header_is_refused() {
+    let whole = forged(b"data/dir/plain", tar::EntryType::Regular, None);
+    // Without the two blocks that end a tar file.
+    let start = &whole[..whole.len() - 1024];
+    for (kind, name) in [
+        (tar::EntryType::XHeader, "header"),
+        (tar::EntryType::GNULongName, "name"),
+        (tar::EntryType::GNULongLink, "link"),
+        (tar::EntryType::Directory, "data/dir/filled"),
+        (tar::EntryType::Regular, "entries.jsonl"),
+        (tar::EntryType::Regular, "manifest.json"),
+        (tar::EntryType::GNUSparse, "data/dir/sparse"),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_path(name).unwrap();
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(1);
+        header.set_size(1 << 50);
+        header.set_cksum();
+        let bytes = start.chain(&header.as_bytes()[..]).chain(io::repeat(b'x'));
+        let error = read(bytes).unwrap_err().to_string();
+        assert!(!error.contains("end is missing"), "{name}: {error}");
+    }
 }
 
 #[test]

@@ -203,7 +203,9 @@ const fn opensandbox(capability: Capability) -> Support {
         Capability::Workspace => "a directory of this host cannot be shown on another one",
         Capability::HostMounts => "a directory of this host cannot be mounted on another one",
         Capability::Volumes => "volumes are on this host",
-        Capability::SshAgent => "the socket of an agent of this host cannot be reached on another one",
+        Capability::SshAgent => {
+            "the socket of an agent of this host cannot be reached on another one"
+        }
         Capability::AccessRules => "the server has no rules about paths",
         Capability::Egress => {
             "its network is on another host, where no process of ours can check it"

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::follow::Follower;
 use crate::record::{ExecRecord, Record, now_ms};
 use crate::script::{
-    self, ERRORS, EXITED, INPUT, NO_DIRECTORY, NO_PROGRAM, OUTPUT, PROCESS, RESULT, SCRIPT,
+    self, ERRORS, EXITED, INPUT, NO_DIRECTORY, NO_PROGRAM, OUTPUT, RESULT, SCRIPT,
 };
 
 /// The longest argument and variable that Linux passes on (`MAX_ARG_STRLEN`).
@@ -264,13 +264,7 @@ impl OpenSandbox {
             return self.end_command(id, exec, Ending::Signaled(KILL)).await;
         }
         let execd = self.execd(&record).await?;
-        // The file is there a moment after the start.
-        let line = format!(
-            "f={}/{PROCESS}; n=0; while [ ! -s $f ] && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done; \
-             kill -{signal} -- -$(cat $f)",
-            script::directory(exec)
-        );
-        let printed = execd.print(&line).await;
+        let printed = execd.print(&script::send_signal(exec, signal)).await;
         let printed = printed.map_err(|failure| failure.of_sandbox(id, "the signal"))?;
         // Of a command that has ended meanwhile there is no process.
         if printed.code == 0 || self.ending(id, exec).await?.is_some() {

@@ -44,9 +44,24 @@ pub(crate) fn start(exec: &ExecId) -> String {
     format!("exec sh {}/{SCRIPT}", directory(exec))
 }
 
-/// The command line that kills the process group of a command, which may not have started.
+/// The command line that kills the process group of a command. One that has not started never does. Signals
+/// have no `--` before the group: shells do not agree about it.
 pub(crate) fn kill(exec: &ExecId) -> String {
-    format!("f={}/{PROCESS}; [ ! -s $f ] || kill -9 -- -$(cat $f) 2>/dev/null; :", directory(exec))
+    format!(
+        "d={}; [ ! -d $d ] || mkdir $d/started 2>/dev/null || {{ {}; kill -9 -$(cat $d/{PROCESS}) 2>/dev/null; }}; :",
+        directory(exec),
+        until_written(&format!("$d/{PROCESS}"))
+    )
+}
+
+/// The command line that sends a signal to it. Its number is known a moment after the start.
+pub(crate) fn send_signal(exec: &ExecId, signal: i32) -> String {
+    format!("f={}/{PROCESS}; {}; kill -{signal} -$(cat $f)", directory(exec), until_written("$f"))
+}
+
+/// Waits until a file has something, at most five seconds.
+fn until_written(file: &str) -> String {
+    format!("n=0; while [ ! -s {file} ] && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done")
 }
 
 /// The script of a command.
@@ -58,9 +73,10 @@ pub(crate) fn script(exec: &ExecId, command: &Command, default_directory: Option
         text.push(b'\n');
     };
     line(&[format!(
-        "mkdir {own}/started 2>/dev/null || {{ n=0; while [ ! -s {own}/{PROCESS} ] && [ $n -lt 50 ]; do sleep 0.1; \
-         n=$((n+1)); done; while [ ! -e {own}/{RESULT} ] && kill -0 -- -$(cat {own}/{PROCESS}) 2>/dev/null; do \
-         sleep 0.1; done; exit 0; }}"
+        "mkdir {own}/started 2>/dev/null || {{ {}; \
+         while [ ! -e {own}/{RESULT} ] && kill -0 -$(cat {own}/{PROCESS}) 2>/dev/null; do sleep 0.1; done; \
+         exit 0; }}",
+        until_written(&format!("{own}/{PROCESS}"))
     )
     .as_bytes()]);
     line(&[format!("finish() {{ echo \"$1\" >{own}/{RESULT}.new; mv {own}/{RESULT}.new {own}/{RESULT}; exit 0; }}").as_bytes()]);

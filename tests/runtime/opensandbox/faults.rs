@@ -83,6 +83,23 @@ fn a_lost_answer_creates_one_sandbox_and_starts_one_command() {
         let (output, ending) =
             finish(client.execute(&id("box"), &exec, &command).await.unwrap()).await;
         assert_eq!((output.as_str(), ending), ("run\n", Ending::Exited(0)));
+        // The first script is ended, too, although the server tells the id of the second one only.
+        let exec = ExecId::new("two").unwrap();
+        let command = script("echo $$ > /tmp/pid; exec sleep 1000");
+        proxy.fail("/proxy/44772/command ", Fault::LoseAnswer);
+        client.execute(&id("box"), &exec, &command).await.unwrap_err();
+        let running = client.execute(&id("box"), &exec, &command).await.unwrap();
+        let look = script(
+            "while [ ! -s /tmp/pid ]; do sleep 0.01; done; kill -0 $(cat /tmp/pid) && echo runs",
+        );
+        let three = ExecId::new("three").unwrap();
+        let (output, _) = finish(client.execute(&id("box"), &three, &look).await.unwrap()).await;
+        assert_eq!(output, "runs\n");
+        client.kill(&id("box"), &exec).await.unwrap();
+        assert_eq!(finish(running).await.1, Ending::Killed);
+        let four = ExecId::new("four").unwrap();
+        let (output, _) = finish(client.execute(&id("box"), &four, &look).await.unwrap()).await;
+        assert_eq!(output, "");
         client.cleanup(&id("box")).await.unwrap();
     });
 }

@@ -5,11 +5,14 @@
 //! Nobody may write to either store meanwhile: the caller has both to itself.
 //!
 //! `tables` finds the tables of a store, `rows` reads and writes their rows, `sequences` the numbers
-//! that a store gives next.
+//! that a store gives next; `mark` says who has copied what is there.
 
+mod mark;
 mod rows;
 mod sequences;
 mod tables;
+
+pub use mark::{is_marked, mark, remove_mark};
 
 use crate::{Error, Result, Statement, Store};
 use tables::{Order, Table};

@@ -127,3 +127,23 @@ async fn rows_are_never_overwritten_and_a_failed_copy_leaves_none() {
     assert!(matches!(&refused, Error::Invalid { what } if what.contains("`items`")), "{refused}");
     assert!(transfer::is_empty(&*world.store).await.unwrap());
 }
+
+#[tokio::test]
+async fn a_mark_is_no_table_and_goes_with_its_removal() {
+    let world = World::new().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (file(directory.path(), "old").await, file(directory.path(), "new").await);
+    old.execute(vec![insert("a")]).await.unwrap();
+    for store in [&*world.store, &*new] {
+        assert!(!transfer::is_marked(store, "abc").await.unwrap());
+        transfer::mark(store, "abc").await.unwrap();
+        assert!(transfer::is_marked(store, "abc").await.unwrap());
+        assert!(!transfer::is_marked(store, "abd").await.unwrap());
+        assert!(transfer::is_empty(store).await.unwrap());
+        transfer::copy(&*old, store).await.unwrap();
+        transfer::remove_mark(store, "abc").await.unwrap();
+        assert!(!transfer::is_marked(store, "abc").await.unwrap());
+        let invalid = transfer::mark(store, "a\"; DROP TABLE items").await.unwrap_err();
+        assert!(matches!(invalid, Error::Invalid { .. }), "{invalid}");
+    }
+}

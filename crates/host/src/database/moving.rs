@@ -16,8 +16,8 @@ use super::{
     record_place, write_line,
 };
 
-/// The file that names the server to which the records are being copied: what is there belongs to this
-/// directory, also after a crash.
+/// The file that names the server to which the records are being copied, and a mark in its schema: what is
+/// there with this mark belongs to this directory, also after a crash.
 const UNFINISHED: &str = "database.unfinished";
 /// The file that is being written.
 const NEW_FILE: &str = "stockade.db.unfinished";
@@ -40,6 +40,10 @@ pub(crate) struct Moved {
 pub(crate) async fn to_server(data: &DataDir, url: &str) -> Result<Moved, Problem> {
     let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
     if let Some(place) = read_place(&real)? {
+        // The command that has moved them may have been killed before it was finished.
+        if real.join(UNFINISHED).exists() && real.join(FILE).exists() {
+            retire_file(&real)?;
+        }
         let message = format!("the records of {} are in {place} already", data.path().display());
         return Err(
             Problem::new(Code::InvalidInput, message).remedied_by("stockade migrate --to sqlite")
@@ -55,33 +59,61 @@ pub(crate) async fn to_server(data: &DataDir, url: &str) -> Result<Moved, Proble
     let new = connect(url).await?;
     let copied = copy_to_server(&real, &*old, &*new, &to).await;
     let copied = closed(copied, [old, new]).await?;
-    record_place(&real, &to)?;
-    let kept = kept_name(&real);
-    std::fs::rename(real.join(FILE), &kept).map_err(|error| Problem::caused(Code::Io, &error))?;
-    remove(&real.join(UNFINISHED))?;
-    remove(&real.join(format!("{FILE}.lock")))?;
+    let kept = retire_file(&real)?;
     Ok(Moved { tables: copied, to, kept: kept.display().to_string() })
 }
 
+/// Gives the file another name, because the records are on the server now.
+fn retire_file(real: &Path) -> Result<PathBuf, Problem> {
+    let kept = kept_name(real);
+    std::fs::rename(real.join(FILE), &kept).map_err(|error| Problem::caused(Code::Io, &error))?;
+    remove(&real.join(format!("{FILE}.lock")))?;
+    remove(&real.join(UNFINISHED))?;
+    Ok(kept)
+}
+
+/// Copies the records, and records that they are on the server.
 async fn copy_to_server(
     real: &Path,
     old: &dyn Store,
     new: &dyn Store,
     to: &str,
 ) -> Result<Vec<TableContent>, Problem> {
-    // Rows of an earlier attempt of this directory are its own.
-    if read_line(real, UNFINISHED)?.as_deref() == Some(to) {
-        transfer::clear(new).await.map_err(|error| copy_problem(&error, to))?;
-    } else if !transfer::is_empty(new).await.map_err(|error| copy_problem(&error, to))? {
-        return Err(Problem::new(Code::Conflict, format!("{to} has records already"))
-            .because("rows of another data directory would be mixed with those of this one")
-            .remedied_by(
-                "use another database, or remove its schema: DROP SCHEMA stockade CASCADE",
-            ));
-    } else {
-        write_line(real, UNFINISHED, to)?;
+    let failed = |error| copy_problem(&error, to);
+    let earlier = read_line(real, UNFINISHED)?;
+    let earlier = earlier.as_deref().and_then(|line| line.split_once(' '));
+    let earlier = earlier.filter(|(_, place)| *place == to).map(|(mark, _)| mark.to_owned());
+    let is_own = match &earlier {
+        Some(mark) => transfer::is_marked(new, mark).await.map_err(failed)?,
+        None => false,
+    };
+    let mark = match earlier.filter(|_| is_own) {
+        // Rows of an earlier attempt of this directory are its own.
+        Some(mark) => {
+            transfer::clear(new).await.map_err(failed)?;
+            mark
+        }
+        None if transfer::is_empty(new).await.map_err(failed)? => {
+            let mark = uuid::Uuid::now_v7().simple().to_string();
+            write_line(real, UNFINISHED, &format!("{mark} {to}"))?;
+            transfer::mark(new, &mark).await.map_err(failed)?;
+            mark
+        }
+        None => {
+            return Err(Problem::new(Code::Conflict, format!("{to} has records already"))
+                .because("rows of another data directory would be mixed with those of this one")
+                .remedied_by(
+                    "use another database, or remove its schema: DROP SCHEMA stockade CASCADE",
+                ));
+        }
+    };
+    let copied = transfer::copy(old, new).await.map_err(failed)?;
+    record_place(real, to)?;
+    // From here on they are used: a mark that stays is no reason to report a failure.
+    if let Err(error) = transfer::remove_mark(new, &mark).await {
+        tracing::warn!(%error, "a mark stays in the schema");
     }
-    transfer::copy(old, new).await.map_err(|error| copy_problem(&error, to))
+    Ok(copied)
 }
 
 /// Moves the records from the server to a file in the data directory.
@@ -123,6 +155,7 @@ pub(crate) async fn to_file(data: &DataDir, url: Option<&str>) -> Result<Moved, 
     };
     switch().map_err(|error| Problem::caused(Code::Io, &error))?;
     remove_database(&new_path)?;
+    remove(&real.join(UNFINISHED))?;
     Ok(Moved { tables: copied, to: file.display().to_string(), kept: elsewhere })
 }
 
