@@ -69,7 +69,7 @@ fn seen(world: &World, directory: &Path) -> Vec<String> {
     .collect()
 }
 
-/// The audit records of a data directory, the newest first, which must be valid.
+/// The audit records of a data directory, which must be valid.
 fn recorded(world: &World, directory: &Path) -> Vec<String> {
     let at = ["--data-dir", directory.to_str().unwrap()];
     call(world, &[&at[..], &["audit", "verify"]].concat()).succeeds();
@@ -104,7 +104,12 @@ fn what_is_stored_comes_back(world: &World) {
     let rows =
         |name: &str| tables.iter().find(|table| table["table"] == name).unwrap()["rows"].clone();
     assert_eq!((rows("sandbox_instances"), rows("secrets")), (1.into(), 1.into()));
-    assert_eq!(recorded(world, &new)[0], "backup.restore ended allowed");
+    // The copy has a chain of its own, and that of the original goes on.
+    assert_eq!(recorded(world, &new), ["backup.restore ended allowed"]);
+    assert!(recorded(world, &old).len() > 4);
+    let audit = fs::read_dir(new.join("audit")).unwrap().map(|entry| entry.unwrap().file_name());
+    let is_old = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("log.jsonl.until-");
+    assert_eq!(audit.filter(is_old).count(), 1);
     assert_eq!(seen(world, &new), before);
     // The sandbox goes on with its files, and the secret is opened with the key of this user.
     let at = ["--data-dir", new.to_str().unwrap()];
@@ -268,7 +273,7 @@ fn a_move_mixes_no_records_and_shows_no_password(world: &World) {
     let hidden = call(world, &["migrate", "--to", "postgres://user:hidden@127.0.0.1:1/records"]);
     hidden.is_refused();
     assert!(hidden.stderr.contains(VARIABLE) && !hidden.stderr.contains("hidden"), "{hidden:?}");
-    assert_eq!(recorded(world, &world.data())[0], "migrate ended refused");
+    assert_eq!(recorded(world, &world.data()).last().unwrap(), "migrate ended refused");
     let log = fs::read_to_string(world.data().join("audit/log.jsonl")).unwrap();
     assert!(!log.contains("hidden"), "{log}");
 

@@ -87,7 +87,7 @@ impl From<Error> for Problem {
             Error::Create { source, .. } if is_denied(source) => Self::caused(Code::Io, &error)
                 .remedied_by("restore it as root: the files belong to several users"),
             Error::File { source, .. } if is_denied(source) => Self::caused(Code::Io, &error)
-                .remedied_by("make the backup as root: the files belong to several users"),
+                .remedied_by("make the backup as root, who can read the files of all users"),
             Error::Changed { .. } => Self::caused(Code::Busy, &error)
                 .remedied_by("end the commands that use the data directory, and retry"),
             Error::Read(_) | Error::Invalid(_) | Error::NewerForm { .. } => {
@@ -95,5 +95,13 @@ impl From<Error> for Problem {
             }
             _ => Self::caused(Code::Io, &error),
         }
+    }
+}
+
+/// The kernel's error, which the variants of this crate name with the path.
+pub(crate) fn io_error(error: beneath::Error) -> io::Error {
+    match error {
+        beneath::Error::Io { source, .. } => source,
+        error => io::Error::other(error),
     }
 }

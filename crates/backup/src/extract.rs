@@ -8,10 +8,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::fs::{AtFlags, FileType, Mode, XattrFlags};
 use rustix::process::{getegid, geteuid};
 use stockade_bundle::RelativePath;
-use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::beneath::Dir;
 
 use crate::entry::{Entry, Kind};
-use crate::error::Error;
+use crate::error::{Error, io_error};
 use crate::manifest::Header;
 
 /// The directory that entries are created in.
@@ -162,12 +162,4 @@ fn set_attributes(file: std::os::fd::BorrowedFd<'_>, entry: &Entry) -> Result<()
             .map_err(|errno| Error::create(&entry.path, errno))?;
     }
     Ok(())
-}
-
-/// The kernel's error, which the variants of this crate name with the path.
-fn io_error(error: beneath::Error) -> io::Error {
-    match error {
-        beneath::Error::Io { source, .. } => source,
-        error => io::Error::other(error),
-    }
 }

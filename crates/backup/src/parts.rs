@@ -32,6 +32,9 @@ const LEFT_OUT: [&str; 13] = [
 const RUNTIMES: [&str; 2] = ["runtime", "runtime-bwrap"];
 const SNAPSHOTS: &[u8] = b"snapshots";
 const SANDBOXES: &[u8] = b"sandboxes";
+/// The directory of an overlay for the kernel's own use: what is in it is no content, only root can read it, and
+/// the next mount removes it.
+const WORK: &[u8] = b"work";
 
 /// Whether a path of a data directory with these stopped sandboxes is in its archive.
 pub(crate) fn is_included(path: &RelativePath, stopped: &BTreeSet<String>) -> bool {
@@ -45,7 +48,13 @@ pub(crate) fn is_included(path: &RelativePath, stopped: &BTreeSet<String>) -> bo
         let _version = components.next();
         return match (components.next(), components.next()) {
             (None, _) | (Some(SNAPSHOTS), _) | (Some(SANDBOXES), None) => true,
-            (Some(SANDBOXES), Some(id)) => stopped.iter().any(|stopped| stopped.as_bytes() == id),
+            (Some(SANDBOXES), Some(id)) => {
+                let of_kernel = matches!(
+                    (components.next(), components.next(), components.next()),
+                    (Some(b"layers" | b"workspace"), Some(WORK), Some(_))
+                );
+                !of_kernel && stopped.iter().any(|stopped| stopped.as_bytes() == id)
+            }
             _ => false,
         };
     }
@@ -75,6 +84,10 @@ mod tests {
             ("runtime/7/sandboxes", true),
             ("runtime/7/sandboxes/box/upper/server", true),
             ("runtime/7/sandboxes/other/upper", false),
+            ("runtime/7/sandboxes/box/layers/work", true),
+            ("runtime/7/sandboxes/box/layers/work/work", false),
+            ("runtime/7/sandboxes/box/workspace/work/work", false),
+            ("runtime/7/sandboxes/box/workspace/upper/work/work", true),
             ("runtime-docker/runtime", false),
             ("runtime/7/socket", false),
             ("runtime-bwrap/7/trash/x", false),

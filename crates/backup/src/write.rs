@@ -10,7 +10,7 @@ use stockade_bundle::{RelativePath, attributes};
 
 use crate::RECORDS;
 use crate::entry::{Entry, Kind};
-use crate::error::Error;
+use crate::error::{Error, io_error};
 use crate::hashing::{Hashing, sha256};
 use crate::manifest::{Header, Manifest, TableRows};
 use crate::parts::is_included;
@@ -128,11 +128,12 @@ impl<W: Write> Writer<W> {
         path: RelativePath,
         depth: usize,
     ) -> Result<(), Error> {
+        let failed = |error| Error::file(&path, io_error(error));
         let unsupported = |reason| Error::Unsupported { path: path.clone(), reason };
         if path.as_bytes().len() > PATH_BYTES {
             return Err(unsupported("its path is too long"));
         }
-        let stat = directory.stat(name).map_err(Error::Directory)?;
+        let stat = directory.stat(name).map_err(failed)?;
         let Some(stat) = stat else { return Err(Error::Changed { path }) };
         if stat.mount_point {
             return Err(unsupported("something is mounted there"));
@@ -149,13 +150,13 @@ impl<W: Write> Writer<W> {
                 if depth == MAX_DEPTH {
                     return Err(unsupported("the directory is too deep"));
                 }
-                let below = directory.open_dir(name).map_err(Error::Directory)?;
+                let below = directory.open_dir(name).map_err(failed)?;
                 let attributes = attributes_of(&below, &path)?;
                 self.plain(Entry { attributes, ..entry(path.clone(), Kind::Directory, &stat) })?;
                 self.directory(&below, Some(&path), depth + 1)
             }
             FileKind::File => {
-                let mut file = directory.open_file(name).map_err(Error::Directory)?;
+                let mut file = directory.open_file(name).map_err(failed)?;
                 let now = Stat::of(&file).map_err(|errno| Error::file(&path, errno))?;
                 if (now.device, now.inode) != (stat.device, stat.inode) {
                     return Err(Error::Changed { path });
@@ -165,7 +166,7 @@ impl<W: Write> Writer<W> {
                 self.content(entry, &mut file, DATA)
             }
             FileKind::Symlink => {
-                let target = directory.read_link(name).map_err(Error::Directory)?;
+                let target = directory.read_link(name).map_err(failed)?;
                 let target = Some(Entry::encoded(&target));
                 self.plain(Entry { target, ..entry(path, Kind::Symlink, &stat) })
             }

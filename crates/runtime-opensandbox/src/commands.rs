@@ -230,15 +230,8 @@ impl OpenSandbox {
             return Ok(());
         }
         let execd = self.execd(&record).await?;
-        let failed = |failure: Failure| failure.of_sandbox(id, "the end of a command");
-        if let Some(remote) = &found.remote {
-            execd.interrupt(remote).await.map_err(failed)?;
-        }
-        // What the server knows is then the second script, which waits for the first one, or nothing.
-        if found.is_repeated || found.remote.is_none() {
-            execd.print(&script::kill(exec)).await.map_err(failed)?;
-        }
-        Ok(())
+        let ended = interrupt(&execd, exec, found).await;
+        ended.map_err(|failure| failure.of_sandbox(id, "the end of a command"))
     }
 
     /// Sends a signal to the process group of a command.
@@ -292,6 +285,22 @@ impl OpenSandbox {
         };
         self.records()?.change(id, forget).await.map(drop)
     }
+}
+
+/// Kills a command with everything that it has started.
+pub(crate) async fn interrupt(
+    execd: &Execd,
+    exec: &ExecId,
+    found: &ExecRecord,
+) -> std::result::Result<(), Failure> {
+    if let Some(remote) = &found.remote {
+        execd.interrupt(remote).await?;
+    }
+    // What the server knows is then the second script, which waits for the first one, or nothing.
+    if found.is_repeated || found.remote.is_none() {
+        execd.print(&script::kill(exec)).await?;
+    }
+    Ok(())
 }
 
 /// Refuses what the interface cannot do.

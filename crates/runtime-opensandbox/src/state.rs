@@ -4,6 +4,7 @@ use stockade_core::SandboxId;
 use stockade_runtime::{EndCause, Result, State, Status};
 
 use crate::client::OpenSandbox;
+use crate::commands::interrupt;
 use crate::record::Record;
 use crate::status::{mark_ended, status};
 
@@ -50,9 +51,8 @@ impl OpenSandbox {
         let record = self.records()?.get(id)?;
         if record.ended.is_none() && record.remote.is_some() {
             let execd = self.execd(&record).await?;
-            let remotes = record.execs.values().filter(|exec| exec.ending.is_none());
-            for remote in remotes.filter_map(|exec| exec.remote.as_ref()) {
-                let ended = execd.interrupt(remote).await;
+            for (exec, found) in record.execs.iter().filter(|(_, exec)| exec.ending.is_none()) {
+                let ended = interrupt(&execd, exec, found).await;
                 ended.map_err(|failure| failure.of_sandbox(id, "the end"))?;
             }
         }

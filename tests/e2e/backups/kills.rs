@@ -39,13 +39,13 @@ fn find(directory: &Path, prefix: &str) -> Option<PathBuf> {
 
 fn a_killed_backup_and_a_killed_restore_leave_nothing(world: &World) {
     // Large enough that a command can be killed while it is written.
-    let script = "head -c 64M /dev/zero >/data/large && echo kept >/data/n";
+    let script = "head -c 16M /dev/zero >/data/large && echo kept >/data/n";
     world.run(&["--discard", "--volume", "data:/data"], &["sh", "-c", script]).succeeds();
     let (outside, file) = (world.outside(), world.outside().join("one.backup"));
     let words = ["backup", file.to_str().unwrap()];
     let is_written = || {
         find(&outside, ".stockade-backup-").is_some_and(|found| {
-            fs::metadata(found.join("unfinished")).is_ok_and(|found| found.len() > 4 << 20)
+            fs::metadata(found.join("unfinished")).is_ok_and(|found| found.len() > 1 << 20)
         })
     };
     kill_when(world.stockade(&words), is_written);

@@ -2,12 +2,14 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::BufReader;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use stockade_backup::{Manifest, RECORDS, TableRows};
 use stockade_bundle::beneath::Dir;
 use stockade_cli::args::backup::BackupFile;
+use stockade_cli::audit::audit_problem;
 use stockade_cli::data_dir::{data_path, find_data_dir};
 use stockade_cli::problem::Failure;
 use stockade_cli::remote::block_on;
@@ -35,6 +37,9 @@ pub(super) fn run(arguments: &BackupFile) -> Result<u8, Failure> {
         stockade_backup::extract(file, &directory).map_err(|error| named(error, arguments))?;
     let records = staged.path().join(RECORDS);
     block_on(async { Ok(compare_records(&records, &manifest).await?) })?;
+    let suffix = format!("until-{}", manifest.header.created_at_ms);
+    let set_aside = stockade_audit::set_aside(directory.as_fd(), &suffix);
+    set_aside.map_err(|error| audit_problem(&error))?;
     directory.sync_file_system().map_err(|error| Problem::caused(Code::Io, &error))?;
     // A directory that is not empty is not replaced by `rename(2)`.
     refuse_filled(&data)?;
