@@ -88,8 +88,8 @@ impl OpenSandbox {
     pub(crate) fn server(&self) -> Result<&Server> {
         self.configured().map_err(|missing| Error::Unavailable {
             what: "the server of OpenSandbox".to_owned(),
-            reason: missing.reason.clone(),
-            remedy: missing.remedy.clone().unwrap_or_else(|| "correct the variable".to_owned()),
+            reason: missing.reason,
+            remedy: missing.remedy.unwrap_or_else(|| "correct the variable".to_owned()),
         })
     }
 

@@ -76,7 +76,7 @@ async fn write(data: &Path, to: &Path, without_running: bool) -> Result<Manifest
         false => Source::Sqlite,
     };
     let url = url.filter(|_| source == Source::Postgres);
-    let parent = to.parent().unwrap_or(Path::new("/"));
+    let parent = to.parent().unwrap_or_else(|| Path::new("/"));
     // Beside the backup, which has the space for it.
     let staging = Staging::new(parent, ".stockade-backup-").map_err(io)?;
     let records = staging.path().join(RECORDS);

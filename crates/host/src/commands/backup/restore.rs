@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &BackupFile) -> Result<u8, Failure> {
     let io = |error: std::io::Error| {
         Problem::caused(Code::Io, &error).because(data.display().to_string())
     };
-    let parent = data.parent().unwrap_or(Path::new("/"));
+    let parent = data.parent().unwrap_or_else(|| Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(io)?;
     require_space(&file, parent)?;
     let staged = Staging::new(parent, ".stockade-restore-").map_err(io)?;

@@ -97,7 +97,7 @@ mod tests {
         let left = parent.path().join(".stockade-test-left");
         create_dir(&left).unwrap();
         create_dir(left.join("closed")).unwrap();
-        set_permissions(left.join("closed"), Permissions::from_mode(0)).unwrap();
+        set_permissions(left.join("closed"), Permissions::from_mode(0o000)).unwrap();
         let other = parent.path().join(".stockade-other");
         create_dir(&other).unwrap();
         std::os::unix::fs::symlink(&other, parent.path().join(".stockade-test-link")).unwrap();
