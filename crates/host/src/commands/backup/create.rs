@@ -125,10 +125,11 @@ async fn copy_records(
         let named = running.iter().take(NAMED).cloned().collect::<Vec<_>>().join(" ");
         let message = format!("{} sandboxes are not stopped: {named}", running.len());
         return Err(Problem::new(Code::InvalidState, message)
-            .because("their files can change at any time, so that a backup does not have them")
-            .remedied_by(format!(
-                "stockade stop {named}; or without their files: stockade backup --without-running FILE"
-            )));
+            .because(
+                "their files can change at any time, so that a backup does not have them; \
+                 `--without-running` leaves them out",
+            )
+            .remedied_by(format!("stockade stop {named}")));
     }
     let new = database::new_file(to).await?;
     let copied = transfer::copy(store, &*new).await;
