@@ -13,7 +13,7 @@ use crate::harness::{World, skip};
 use crate::sandbox::{call, events, finished_run, inspect, is_clean, types, was_applied_whole};
 
 /// A workflow file with one sandbox, which has these attributes, after `before`.
-fn flow(world: &World, name: &str, before: &str, attributes: &str) -> String {
+pub(crate) fn flow(world: &World, name: &str, before: &str, attributes: &str) -> String {
     let source = format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
          import {{ createSmithers, Sandbox }} from \"smithers-orchestrator\";\n\
@@ -30,12 +30,12 @@ fn flow(world: &World, name: &str, before: &str, attributes: &str) -> String {
     world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
 }
 
-fn up(world: &World, file: &str, run: &str) -> Outcome {
+pub(crate) fn up(world: &World, file: &str, run: &str) -> Outcome {
     call(world, &["up", file, "--run-id", run])
 }
 
 /// Configures a program as the provider `mine`.
-fn grant(world: &World, what: &Value) {
+pub(crate) fn grant(world: &World, what: &Value) {
     let file = world.data().join("providers.json");
     world.plant(&file, &json!({ "mine": what }).to_string());
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
@@ -43,7 +43,7 @@ fn grant(world: &World, what: &Value) {
 
 /// A program that runs JavaScript modules, if it is installed; otherwise the test is recorded as
 /// skipped.
-fn runner(world: &World, name: &str, test: &str) -> Option<PathBuf> {
+pub(crate) fn runner(world: &World, name: &str, test: &str) -> Option<PathBuf> {
     let installed = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("packages/npm");
     let bun = installed.join("node_modules/@oven/bun-linux-x64-baseline/bin/bun");
     let found = match name {

@@ -9,6 +9,7 @@ mod faults;
 mod identity;
 mod native;
 mod network;
+mod opensandbox;
 mod service;
 #[path = "../cases/support.rs"]
 #[expect(
@@ -46,4 +47,9 @@ mod bwrap_root {
 mod bwrap_user {
     //! With bubblewrap, as an ordinary user.
     stockade_runtime::conformance_tests!(crate::identity::bwrap_as_user);
+}
+
+mod elsewhere {
+    //! On a server of OpenSandbox, which another Stockade is.
+    stockade_runtime::conformance_tests!(crate::opensandbox::run);
 }

@@ -28,7 +28,7 @@ pub use entry::{Actor, Decision, Entry, MAX_ENTRY_BYTES, Phase, Reason};
 pub use error::Error;
 pub use keys::{KeyDirectory, PublicKey};
 pub use line::{Record, Records};
-pub use log::Log;
+pub use log::{Log, set_aside};
 pub use ocsf::api_activity;
 pub use stockade_core::Door;
 pub use verify::{Finding, Kind, Report, verify};

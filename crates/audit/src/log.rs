@@ -179,6 +179,19 @@ impl Log {
     }
 }
 
+/// Gives the records of a data directory another name, so that a new chain begins: those of a copy of the
+/// directory would continue the chain of the original, and each would look cut off beside the other.
+///
+/// # Errors
+/// If the file cannot be renamed. That there is none is no error.
+pub fn set_aside(data: BorrowedFd<'_>, suffix: &str) -> Result<(), Error> {
+    let Some(directory) = open_directory(data, false)? else { return Ok(()) };
+    match fs::renameat(&directory, FILE, &directory, format!("{FILE}.{suffix}")) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(Error::log("renamed", errno)),
+    }
+}
+
 /// Locks a file, within a deadline.
 pub(crate) fn lock(file: BorrowedFd<'_>, how: FlockOperation) -> Result<(), Error> {
     let deadline = Instant::now() + LOCK_TIMEOUT;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 const MAX_BYTES: usize = 64 << 10;
 
 /// The names of all attributes; empty where the file system does not support attributes.
-pub(crate) fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
+pub fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut few = [0; 256];
     let list = match rustix::fs::flistxattr(&file, &mut few[..]) {
         Ok(length) => few[..length].to_vec(),
@@ -27,7 +27,7 @@ pub(crate) fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
 }
 
 /// The value of one attribute.
-pub(crate) fn value(file: impl AsFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
+pub fn value(file: impl AsFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; MAX_BYTES];
     let length = rustix::fs::fgetxattr(file, name, &mut value[..])?;
     value.truncate(length);

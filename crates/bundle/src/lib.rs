@@ -10,7 +10,7 @@
 //! [`patch::render`], [`apply::apply`], [`apply::Ledger::mark`], [`store::Bundle::remove`].
 
 pub mod apply;
-mod attributes;
+pub mod attributes;
 pub mod baseline;
 pub mod beneath;
 pub mod claim;

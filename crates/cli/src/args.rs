@@ -3,6 +3,7 @@
 //! crate of the workspace but `core`.
 
 pub mod audit;
+pub mod backup;
 pub mod debug;
 pub mod decide;
 pub mod examples;
@@ -285,6 +286,12 @@ pub enum Command {
     /// List, check or export the audit records
     #[command(after_help = examples::AUDIT)]
     Audit(audit::Audit),
+    /// Store the records and files of the data directory in one file, or restore them from one
+    #[command(after_help = examples::BACKUP)]
+    Backup(backup::Backup),
+    /// Move the records of the data directory to PostgreSQL, or back to a file
+    #[command(after_help = examples::MIGRATE)]
+    Migrate(backup::Migrate),
     /// Store the API key for a server at a URL
     #[command(after_help = examples::LOGIN)]
     Login(login::Login),
@@ -622,7 +629,12 @@ impl Command {
     #[must_use]
     pub fn needs_engine(&self) -> bool {
         match self {
-            Self::Debug(_) | Self::Snippet(_) | Self::Graph(_) | Self::Serve(_) => true,
+            Self::Debug(_)
+            | Self::Snippet(_)
+            | Self::Graph(_)
+            | Self::Serve(_)
+            | Self::Backup(_)
+            | Self::Migrate(_) => true,
             Self::Mcp(mcp) => mcp.what.is_none(),
             Self::Up(up) => up.result.is_some(),
             _ => false,

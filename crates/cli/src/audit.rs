@@ -9,6 +9,7 @@ use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem};
 use stockade_review::problem::FREE_SPACE_REMEDY;
 
+use crate::args::backup::{Backup, BackupCommand};
 use crate::args::image::ImageCommand;
 use crate::args::volume::{CacheCommand, VolumeCommand};
 use crate::args::{Base, Command};
@@ -92,13 +93,18 @@ impl Recording {
     /// Records an operation that was refused before it started. Without a data directory there are no
     /// records.
     pub(crate) fn refused(operation: &str, details: Vec<(&str, Value)>, problem: &Problem) {
+        Self::only_end(operation, details, Some(problem));
+    }
+
+    /// Records the end of an operation whose start has no record.
+    fn only_end(operation: &str, details: Vec<(&str, Value)>, problem: Option<&Problem>) {
         let data = data_path().and_then(|path| find_data_dir(&path));
         let Ok(Some(data)) = data else { return };
         let Ok(path) = data.real_path() else { return };
         let Ok(log) = Log::open(data.as_fd(), &path, keys().as_ref()) else { return };
         let entry = Entry::new(operation, Actor::this_user(Door::Command));
         let entry = details.into_iter().fold(entry, |entry, (name, value)| entry.with(name, value));
-        Self { log: Some(log), entry }.end(Vec::new(), Some(problem));
+        Self { log: Some(log), entry }.end(Vec::new(), problem);
     }
 
     /// Records an operation around `act`.
@@ -139,6 +145,12 @@ fn operation(command: &Command) -> Option<(&'static str, bool)> {
         },
         Command::Base(Base { renew: true, .. }) => ("base.make", false),
         Command::Base(Base { rm: true, .. }) => ("base.remove", true),
+        Command::Backup(backup) => match backup.what {
+            None => ("backup", false),
+            Some(BackupCommand::Restore(_)) => ("backup.restore", false),
+            Some(BackupCommand::Check(_)) => return None,
+        },
+        Command::Migrate(_) => ("migrate", false),
         Command::Image(image) => match image.command {
             ImageCommand::Pull(_) => ("image.pull", false),
             ImageCommand::Import(_) => ("image.import", false),
@@ -162,18 +174,47 @@ pub(crate) fn recorded(
         return run(command);
     }
     let Some((operation, frees_space)) = operation(&command) else { return run(command) };
-    // The command itself reports a data directory that cannot be used.
-    let Ok(data) = data_path().and_then(|path| open_data_dir(&path)) else { return run(command) };
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let arguments = redact::command(words.iter().map(AsRef::as_ref));
-    let details = vec![("arguments", arguments.into()), ("project", directory())];
+    if makes_data_directory(&command) {
+        let done = run(command);
+        record_afterwards(operation, done.as_ref().err().map(Failure::problem));
+        return done;
+    }
+    // The command itself reports a data directory that cannot be used, or does not exist.
+    let data = data_path().and_then(|path| match command {
+        Command::Backup(_) | Command::Migrate(_) => find_data_dir(&path),
+        _ => open_data_dir(&path).map(Some),
+    });
+    let Ok(Some(data)) = data else { return run(command) };
+    let details = command_details();
     let recording = Recording::start(&data, operation, frees_space, details)?;
     let done = run(command);
     let exit_code = done.as_ref().ok().copied().filter(|code| *code != 0);
     let details = exit_code.map(|code| ("exitCode", code.into()));
     recording.end(details.into_iter().collect(), done.as_ref().err().map(Failure::problem));
     done
+}
+
+/// Whether a command makes the data directory, which has no records before.
+const fn makes_data_directory(command: &Command) -> bool {
+    matches!(command, Command::Backup(Backup { what: Some(BackupCommand::Restore(_)), .. }))
+}
+
+/// Records a command that has ended, in the data directory that it has made, or that was there. An empty one
+/// stays empty.
+fn record_afterwards(operation: &str, problem: Option<&Problem>) {
+    let Ok(path) = data_path() else { return };
+    let is_filled = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if is_filled {
+        Recording::only_end(operation, command_details(), problem);
+    }
+}
+
+/// The words of the command, without what looks like a secret, and the current directory.
+fn command_details() -> Vec<(&'static str, Value)> {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let arguments = redact::command(words.iter().map(AsRef::as_ref));
+    vec![("arguments", arguments.into()), ("project", directory())]
 }
 
 /// The current directory.

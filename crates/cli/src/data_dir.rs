@@ -78,7 +78,7 @@ pub fn open_data_dir(path: &Path) -> Result<DataDir, Problem> {
 ///
 /// # Errors
 /// As [`open_data_dir`].
-pub(crate) fn find_data_dir(path: &Path) -> Result<Option<DataDir>, Problem> {
+pub fn find_data_dir(path: &Path) -> Result<Option<DataDir>, Problem> {
     DataDir::find(path).map_err(|error| data_problem(&error))
 }
 

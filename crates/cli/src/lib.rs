@@ -104,7 +104,9 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
             let failure = Failure::from(programs::become_server(words));
             Err(if is_workflow { failure.for_workflow() } else { failure })
         }
-        Some(Engine { command: act, .. }) if command.needs_engine() => act(command),
+        Some(Engine { command: act, .. }) if command.needs_engine() => {
+            audit::recorded(command, act)
+        }
         engine => {
             remote::set_launch(engine.map(|engine| engine.launch));
             audit::recorded(command, commands::dispatch)

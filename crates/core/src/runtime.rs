@@ -12,6 +12,8 @@ pub enum RuntimeName {
     Bwrap,
     /// Containers of a Docker engine.
     Docker,
+    /// Sandboxes that a server of OpenSandbox holds.
+    OpenSandbox,
 }
 
 /// A feature that not every runtime, or not every host, supports.
@@ -79,12 +81,12 @@ pub enum Unselectable {
 
 impl RuntimeName {
     /// Every runtime.
-    pub const ALL: [Self; 3] = [Self::Native, Self::Bwrap, Self::Docker];
+    pub const ALL: [Self; 4] = [Self::Native, Self::Bwrap, Self::Docker, Self::OpenSandbox];
 
     /// Every name that a request may use for a runtime, also for those that Stockade does not
     /// support.
-    pub const KNOWN: [&'static str; 6] =
-        ["bubblewrap", "native", "bwrap", "docker", "codeplane", "cloudflare"];
+    pub const KNOWN: [&'static str; 7] =
+        ["bubblewrap", "native", "bwrap", "docker", "opensandbox", "codeplane", "cloudflare"];
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
@@ -92,6 +94,7 @@ impl RuntimeName {
             Self::Native => "native",
             Self::Bwrap => "bwrap",
             Self::Docker => "docker",
+            Self::OpenSandbox => "opensandbox",
         }
     }
 
@@ -106,6 +109,7 @@ impl RuntimeName {
             "native" | "bubblewrap" => Ok(Self::Native),
             "bwrap" => Ok(Self::Bwrap),
             "docker" => Ok(Self::Docker),
+            "opensandbox" => Ok(Self::OpenSandbox),
             "codeplane" => {
                 Err(Unselectable::NotSupported("Stockade does not connect to Codeplane workspaces"))
             }
@@ -122,6 +126,7 @@ impl RuntimeName {
             Self::Native => native(capability),
             Self::Bwrap => bwrap(capability),
             Self::Docker => docker(capability),
+            Self::OpenSandbox => opensandbox(capability),
         }
     }
 }
@@ -178,6 +183,38 @@ const fn docker(capability: Capability) -> Support {
         Capability::Checkpoint => NO_MEMORY_IMAGE,
         _ => Support::Yes,
     }
+}
+
+const fn opensandbox(capability: Capability) -> Support {
+    Support::No(match capability {
+        Capability::HostRoot => {
+            return Support::Conditional(
+                "if the server is another Stockade: the programs of its machine",
+            );
+        }
+        Capability::Images => return Support::Conditional("if the server has or pulls the image"),
+        Capability::Pause => "the files and commands of a paused sandbox cannot be reached there",
+        Capability::PrivateBase => "the system directories are those of the server or of an image",
+        Capability::Terminal => "a terminal of the server does not outlive its connection",
+        Capability::Users => "the server decides which user runs commands",
+        Capability::Ports => "the server passes on HTTP requests, and no connections",
+        Capability::Snapshot => "a snapshot of the server says nothing about changed files",
+        Capability::Checkpoint => return NO_MEMORY_IMAGE,
+        Capability::Workspace => "a directory of this host cannot be shown on another one",
+        Capability::HostMounts => "a directory of this host cannot be mounted on another one",
+        Capability::Volumes => "volumes are on this host",
+        Capability::SshAgent => {
+            "the socket of an agent of this host cannot be reached on another one"
+        }
+        Capability::AccessRules => "the server has no rules about paths",
+        Capability::Egress => {
+            "its network is on another host, where no process of ours can check it"
+        }
+        Capability::MemoryLimit
+        | Capability::CpuLimit
+        | Capability::ProcessLimit
+        | Capability::DiskLimit => "the server does not say whether it enforces a limit",
+    })
 }
 
 /// The table of all runtimes and what each declares, in Markdown.

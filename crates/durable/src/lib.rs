@@ -10,7 +10,7 @@
 //!
 //! Reading order: `engine` (starts, finds and ends workflows; `engine::context` is what a workflow
 //! can do), `store` (what a backend must guarantee), then `sqlite`, the embedded backend, and
-//! `postgres`, the one that several machines can use.
+//! `postgres`, the one that several machines can use; `transfer` copies one store into another.
 
 mod engine;
 mod error;
@@ -26,6 +26,7 @@ mod wakes;
 
 pub mod postgres;
 pub mod sqlite;
+pub mod transfer;
 
 pub use engine::{
     Backoff, Builder, Context, Engine, Handle, Record, StartOptions, Step, StepOptions,

@@ -2,6 +2,8 @@
 //! server. A directory belongs to one of them; which one is recorded in it, so that a server that is
 //! started without its database does not begin with empty records.
 
+mod moving;
+
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use stockade_durable::postgres::{self, Postgres};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
 use stockade_service::MIGRATIONS;
+
+pub(crate) use self::moving::{Moved, to_file, to_server};
 
 /// The SQLite file.
 const FILE: &str = "stockade.db";
@@ -45,8 +49,40 @@ pub(crate) async fn open(
     }
 }
 
+/// Whether the records of a data directory are on a server.
+///
+/// # Errors
+/// The directory cannot be read.
+pub(crate) fn is_elsewhere(data: &DataDir) -> Result<bool, Problem> {
+    let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
+    Ok(read_place(&real)?.is_some())
+}
+
+/// Opens a new SQLite file for records.
+///
+/// # Errors
+/// It cannot be created.
+pub(crate) async fn new_file(path: &Path) -> Result<Arc<dyn Store>, Problem> {
+    let synchronous = Synchronous::Full;
+    let options = sqlite::Options { path: path.to_owned(), synchronous, migrations: MIGRATIONS };
+    let store = Sqlite::open(options).await.map_err(|error| file_problem(path, &error))?;
+    Ok(Arc::new(store))
+}
+
+/// Refuses a URL with a password as an argument, which every user of the host can read.
+///
+/// # Errors
+/// [`Code::InvalidInput`] if it has one.
+pub(crate) fn refuse_password(url: &str, argument: &str) -> Result<(), Problem> {
+    if !has_password(url) {
+        return Ok(());
+    }
+    let message = format!("{argument} has a password, which every user of this host can read");
+    Err(Problem::new(Code::InvalidInput, message).remedied_by("export STOCKADE_DATABASE_URL=URL"))
+}
+
 /// Whether a URL contains a password.
-pub(crate) fn has_password(url: &str) -> bool {
+fn has_password(url: &str) -> bool {
     let named = |query: &str| query.split('&').any(|pair| pair.starts_with("password="));
     match url::Url::parse(url) {
         Ok(url) => url.password().is_some() || url.query().is_some_and(named),
@@ -75,6 +111,15 @@ async fn open_server(
         return Err(Problem::new(Code::InvalidInput, message)
             .remedied_by("stockade serve --data-dir NEW_DIRECTORY"));
     }
+    let store = connect(url).await?;
+    if elsewhere.is_none() {
+        record_place(data, &place)?;
+    }
+    Ok(store)
+}
+
+/// Opens the schema of a server, which this process has to itself.
+async fn connect(url: &str) -> Result<Arc<dyn Store>, Problem> {
     let options = postgres::Options {
         url: url.to_owned(),
         schema: SCHEMA.to_owned(),
@@ -83,9 +128,6 @@ async fn open_server(
         exclusive: true,
     };
     let store = Postgres::open(options).await.map_err(|error| server_problem(&error))?;
-    if elsewhere.is_none() {
-        record_place(data, &place)?;
-    }
     Ok(Arc::new(store))
 }
 
@@ -102,7 +144,11 @@ fn place(url: &str) -> Result<String, Problem> {
 }
 
 fn read_place(data: &Path) -> Result<Option<String>, Problem> {
-    match std::fs::read_to_string(data.join(ELSEWHERE)) {
+    read_line(data, ELSEWHERE)
+}
+
+fn read_line(data: &Path, name: &str) -> Result<Option<String>, Problem> {
+    match std::fs::read_to_string(data.join(name)) {
         Ok(place) => Ok(Some(place.trim().to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Problem::caused(Code::Io, &error)),
@@ -110,9 +156,14 @@ fn read_place(data: &Path) -> Result<Option<String>, Problem> {
 }
 
 fn record_place(data: &Path, place: &str) -> Result<(), Problem> {
+    write_line(data, ELSEWHERE, place)
+}
+
+/// Writes a file of one line, completely or not at all.
+fn write_line(data: &Path, name: &str, place: &str) -> Result<(), Problem> {
     use std::io::Write as _;
     let write = || {
-        let new = data.join(format!("{ELSEWHERE}.new"));
+        let new = data.join(format!("{name}.new"));
         let mut file = std::fs::OpenOptions::new()
             .write(true)
             .create(true)
@@ -121,7 +172,8 @@ fn record_place(data: &Path, place: &str) -> Result<(), Problem> {
             .open(&new)?;
         writeln!(file, "{place}")?;
         file.sync_all()?;
-        std::fs::rename(new, data.join(ELSEWHERE))
+        std::fs::rename(new, data.join(name))?;
+        std::fs::File::open(data)?.sync_all()
     };
     write().map_err(|error: std::io::Error| Problem::caused(Code::Io, &error))
 }
@@ -159,12 +211,12 @@ async fn open_file(
             Err(Error::Locked { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Err(error) => return Err(file_problem(real, &error)),
+            Err(error) => return Err(file_problem(&real.join(FILE), &error)),
         }
     }
 }
 
-fn file_problem(data: &Path, error: &Error) -> Problem {
+fn file_problem(file: &Path, error: &Error) -> Problem {
     if !matches!(
         error,
         Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }
@@ -174,7 +226,7 @@ fn file_problem(data: &Path, error: &Error) -> Problem {
     }
     Problem::caused(Code::DatabaseInvalid, error).remedied_by(format!(
         "move {} away, or use the version of stockade that wrote it",
-        data.join(FILE).display()
+        file.display()
     ))
 }
 

@@ -9,7 +9,8 @@
 //! (what browsers use);
 //! `confined` is for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
-//! only this program has; `in_process` has the operations without a server,
+//! only this program has; `in_process` has the operations without a server, `offline` a data directory
+//! that no server uses,
 //! `agents` what agents are offered, and `snippets` the runner of snippets.
 
 mod agents;
@@ -26,6 +27,7 @@ mod in_process;
 mod listener;
 mod log;
 mod log_file;
+mod offline;
 mod options;
 mod processes;
 mod programs;

@@ -67,5 +67,5 @@ pub use key_source::KeySource;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;
 pub use spec::requested_spec;
-pub use store::MIGRATIONS;
+pub use store::{MIGRATIONS, sandboxes_in_use, stopped_sandboxes};
 pub use tools::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};

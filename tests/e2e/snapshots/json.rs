@@ -1,6 +1,8 @@
 //! The JSON of each command that has `--json`, one file for each form, with the exit code and the
 //! standard error.
 
+use stockade_test_support::{Postgres, skipped};
+
 use super::{ACCESS, Calls, redact};
 use crate::harness::World;
 use crate::registry::interrupted::SlowRegistry;
@@ -9,6 +11,7 @@ use crate::served::Server;
 
 as_user! {
     of_audit_records,
+    of_backups,
     of_bases,
     of_runs_and_bundles,
     of_doctor,
@@ -117,6 +120,32 @@ fn of_audit_records(world: &World) {
     world.stockade(&["volume", "create", "data"]).finish().succeeds();
     calls.call("ls", &["audit", "ls", "--json"]);
     calls.call("verify", &["audit", "verify", "--json"]);
+    calls.finish();
+}
+
+/// Times and hashes differ: the names are compared.
+fn of_backups(world: &World) {
+    let mut calls = Calls::new(world, "json/backups");
+    world.stockade(&["volume", "create", "data"]).finish().succeeds();
+    let file = world.outside().join("one.backup");
+    let file = file.to_str().unwrap();
+    let restored = world.path("restored");
+    let names = |words: &[&str], shown: &str| {
+        let outcome = world.stockade(words).finish();
+        outcome.succeeds();
+        let names = redact::names(&outcome.json());
+        format!("$ stockade {shown} --json\n{names:#}")
+    };
+    let text = names(&["backup", file, "--json"], "backup FILE");
+    calls.snapshots.assert("backup", &text);
+    let text = names(&["backup", "check", file, "--json"], "backup check FILE");
+    calls.snapshots.assert("check", &text);
+    let words = ["--data-dir", restored.to_str().unwrap(), "backup", "restore", file, "--json"];
+    let text = names(&words, "backup restore FILE");
+    calls.snapshots.assert("restore", &text);
+    let Ok(postgres) = Postgres::start().map_err(|reason| skipped(&reason)) else { return };
+    let text = names(&["migrate", "--to", &postgres.database(), "--json"], "migrate --to URL");
+    calls.snapshots.assert("migrate", &text);
     calls.finish();
 }
 

@@ -57,6 +57,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-volume", &["stockade-core", "stockade-bundle"]),
+    ("stockade-backup", &["stockade-core", "stockade-bundle"]),
     (
         "stockade-plan",
         &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-image", "stockade-volume"],
@@ -75,6 +76,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
+    ("stockade-runtime-opensandbox", &["stockade-core", "stockade-runtime"]),
     ("stockade-init", &["stockade-jail"]),
     (
         "stockade-runtime-docker",
@@ -128,6 +130,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "stockade-api",
             "stockade-audit",
+            "stockade-backup",
             "stockade-bundle",
             "stockade-cli",
             "stockade-client",
@@ -144,6 +147,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime-bwrap",
             "stockade-runtime-docker",
             "stockade-runtime-native",
+            "stockade-runtime-opensandbox",
             "stockade-script",
             "stockade-server",
             "stockade-service",
@@ -182,6 +186,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime-bwrap",
             "stockade-runtime-docker",
             "stockade-runtime-native",
+            "stockade-runtime-opensandbox",
             "stockade-service",
         ],
     ),

@@ -419,6 +419,34 @@ pub const AUDIT_EXPORT: &str = "\
 Examples:
   stockade audit export
   stockade audit export --format json";
+pub const BACKUP: &str = "\
+Examples:
+  stockade backup /var/backups/stockade.backup
+  stockade backup /var/backups
+  stockade backup check /var/backups/stockade.backup
+  STOCKADE_DATA_DIR=/srv/stockade stockade backup restore /var/backups/stockade.backup
+
+A backup has the records, also those on PostgreSQL, and the files of bundles, volumes,
+images, workspaces, snapshots and stopped sandboxes. Secrets stay sealed: the key of the
+vault is not in it. No server may use the data directory meanwhile.";
+pub const BACKUP_CHECK: &str = "\
+Example:
+  stockade backup check /var/backups/stockade.backup";
+pub const BACKUP_RESTORE: &str = "\
+Examples:
+  stockade backup restore /var/backups/stockade.backup
+  STOCKADE_DATA_DIR=/srv/stockade stockade backup restore /var/backups/stockade.backup
+
+The records become a file in the data directory; for PostgreSQL: stockade migrate.";
+pub const MIGRATE: &str = "\
+Examples:
+  stockade migrate --to postgres://stockade@127.0.0.1:5432/records
+  STOCKADE_DATABASE_URL=postgres://user:password@db.example/records stockade migrate --to postgres
+  STOCKADE_DATABASE_URL=postgres://user:password@db.example/records stockade migrate --to sqlite
+
+All rows are copied, counted and compared by their hashes before the data directory uses
+the other database. The old records are kept. No server may use the data directory
+meanwhile.";
 pub const LOGIN: &str = "\
 Examples:
   stockade login https://box.example:8443
@@ -514,6 +542,8 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
             "serve",
             "keys",
             "audit",
+            "backup",
+            "migrate",
             "login",
             "logout",
             "completions",

@@ -68,6 +68,8 @@ impl Command {
             Self::Policy(policy) => policy.what.wants_json(),
             Self::Secrets(secrets) => secrets.common().json,
             Self::Audit(audit) => audit.wants_json(),
+            Self::Backup(backup) => backup.wants_json(),
+            Self::Migrate(migrate) => migrate.json,
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,

@@ -99,7 +99,7 @@ impl Command {
                     "omit `--workspace` and `--allow-workspace`; or for this machine: --server local",
                 ),
             },
-            Self::Base(_) | Self::Df(_) | Self::Audit(_) => {
+            Self::Base(_) | Self::Df(_) | Self::Audit(_) | Self::Backup(_) | Self::Migrate(_) => {
                 Place::Here("it is about this machine", LOCAL)
             }
             Self::Doctor(_)

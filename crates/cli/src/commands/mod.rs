@@ -125,9 +125,12 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
             Some(McpCommand::Wrap(arguments)) => mcp::wrap(*arguments).map_err(Failure::for_run),
             None => Err(no_engine()),
         },
-        Command::Debug(_) | Command::Snippet(_) | Command::Graph(_) | Command::Serve(_) => {
-            Err(no_engine())
-        }
+        Command::Debug(_)
+        | Command::Snippet(_)
+        | Command::Graph(_)
+        | Command::Serve(_)
+        | Command::Backup(_)
+        | Command::Migrate(_) => Err(no_engine()),
     }
 }
 

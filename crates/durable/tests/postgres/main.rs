@@ -32,6 +32,7 @@ mod steps;
 mod streams;
 #[path = "../contract/timers.rs"]
 mod timers;
+mod transfer;
 #[path = "../contract/workflows.rs"]
 mod workflows;
 #[path = "../contract/world.rs"]

@@ -1,9 +1,11 @@
 //! The commands that need an engine, one file for each: their output and exit codes.
 
+mod backup;
 mod debug;
 mod graph;
 mod graph_svg;
 mod mcp;
+mod migrate;
 mod result;
 mod snippet;
 
@@ -30,6 +32,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Snippet(arguments) => snippet::run(&arguments),
         Command::Serve(arguments) => serve(&arguments),
+        Command::Backup(arguments) => backup::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Up(arguments) => match &arguments.result {
             Some(directory) => up::request(&arguments)
                 .map_err(Failure::from)
@@ -48,11 +52,8 @@ fn no_engine() -> Failure {
 /// Serves until interrupted.
 fn serve(arguments: &Serve) -> Result<u8, Failure> {
     let named = chosen_data_path();
-    if arguments.database_url.as_deref().is_some_and(database::has_password) {
-        let message = "--database-url has a password, which every user of this host can read";
-        return Err(Problem::new(Code::InvalidInput, message)
-            .remedied_by("export STOCKADE_DATABASE_URL=URL")
-            .into());
+    if let Some(url) = &arguments.database_url {
+        database::refuse_password(url, "--database-url")?;
     }
     let values = Values::read(arguments, named.as_deref(), |name| std::env::var_os(name))?;
     let data = match values.get("STOCKADE_DATA_DIR").map(PathBuf::from) {

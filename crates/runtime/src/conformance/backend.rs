@@ -31,6 +31,30 @@ pub trait Backend: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether a command waits for who does not read its output.
+    ///
+    /// # Errors
+    /// The reason with which cases are skipped.
+    fn pipes(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether a signal that ended a command is told from an exit code.
+    ///
+    /// # Errors
+    /// The reason with which cases are skipped.
+    fn processes(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether a path may have any bytes, and a tree can be copied as a stream.
+    ///
+    /// # Errors
+    /// The reason with which cases are skipped.
+    fn raw_paths(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Whether [`Backend::serve`] works.
     ///
     /// # Errors

@@ -57,6 +57,9 @@ impl Harness {
             let has = match need {
                 Need::Shell => self.backend.shell(),
                 Need::Server => self.backend.server(),
+                Need::Pipes => self.backend.pipes(),
+                Need::Processes => self.backend.processes(),
+                Need::RawPaths => self.backend.raw_paths(),
                 Need::Holder => self.backend.holder(),
                 Need::Can(capability) => {
                     let supported = self.runtime().supports(*capability).await;

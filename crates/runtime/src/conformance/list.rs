@@ -2,7 +2,7 @@
 //! backend are generated.
 
 use super::Case;
-use super::Need::{Can, Holder, Server, Shell};
+use super::Need::{Can, Holder, Pipes, Processes, RawPaths, Server, Shell};
 use super::cases::{
     again, agents, capabilities, commands, environment, files, holder, input, leases, lifecycle,
     limits, links, many, names, network, pause, ports, recovery, snapshots, streams, survivors,
@@ -39,7 +39,7 @@ macro_rules! conformance_list {
             commands {
                 exit_codes_are_told [];
                 every_exit_code_is_told [Shell];
-                signals_are_told_from_codes [Shell];
+                signals_are_told_from_codes [Shell, Processes];
                 a_signal_can_be_sent [];
                 a_signal_can_be_caught [Shell];
                 a_signal_goes_to_the_whole_group [Shell];
@@ -76,8 +76,8 @@ macro_rules! conformance_list {
                 output_is_heard_while_a_command_runs [Shell];
                 everybody_hears_everything [Shell];
                 a_slow_reader_misses_nothing [Shell];
-                who_stops_listening_is_not_waited_for [Shell];
-                who_does_not_read_holds_up_nobody_else [Shell];
+                who_stops_listening_is_not_waited_for [Shell, Pipes];
+                who_does_not_read_holds_up_nobody_else [Shell, Pipes];
                 closed_streams_are_not_the_end [Shell];
                 children_that_stay_are_no_reason_to_wait [Shell];
                 every_end_is_told [Shell];
@@ -154,9 +154,9 @@ macro_rules! conformance_list {
                 a_gigabyte_passes [];
             }
             names {
-                odd_ones_are_names [];
-                odd_ones_name_directories [];
-                commands_see_the_same_names [Shell];
+                odd_ones_are_names [RawPaths];
+                odd_ones_name_directories [RawPaths];
+                commands_see_the_same_names [Shell, RawPaths];
                 one_that_is_too_long_is_refused [];
             }
             links {
@@ -172,7 +172,7 @@ macro_rules! conformance_list {
             transfer {
                 what_is_shipped_is_collected [];
                 shipped_twice_it_is_the_same [];
-                a_tree_goes_through_a_stream [];
+                a_tree_goes_through_a_stream [RawPaths];
                 what_is_shipped_can_be_used [Shell];
                 what_commands_left_is_collected [Shell];
                 what_is_too_large_leaves_nothing [];

@@ -64,6 +64,12 @@ pub enum Need {
     Server,
     /// A process that holds the sandboxes and that can be killed ([`Backend::kill_holder`]).
     Holder,
+    /// Commands whose streams the runtime holds ([`Backend::pipes`]).
+    Pipes,
+    /// Commands whose processes the runtime sees end ([`Backend::processes`]).
+    Processes,
+    /// Paths of any bytes, and trees as streams ([`Backend::raw_paths`]).
+    RawPaths,
     /// An optional feature of the runtime itself.
     Can(Capability),
 }

@@ -19,6 +19,7 @@ pub(crate) mod snapshots;
 pub(crate) mod vault;
 
 pub use migrations::MIGRATIONS;
+pub use sandboxes::{sandboxes_in_use, stopped_sandboxes};
 
 /// The stored form of a value: JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {

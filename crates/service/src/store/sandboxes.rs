@@ -171,6 +171,29 @@ pub(crate) async fn live(store: &dyn Store) -> Result<Vec<(SandboxId, String)>, 
     Ok(rows.iter().filter_map(live).collect())
 }
 
+/// The sandboxes whose files can change: neither stopped, terminated nor new.
+///
+/// # Errors
+/// The records cannot be read.
+pub async fn sandboxes_in_use(store: &dyn Store) -> Result<Vec<String>, Problem> {
+    let condition = "status NOT IN ('terminated', 'stopped', 'new')";
+    ids_where(store, condition).await
+}
+
+/// The stopped sandboxes, whose files are kept.
+///
+/// # Errors
+/// The records cannot be read.
+pub async fn stopped_sandboxes(store: &dyn Store) -> Result<Vec<String>, Problem> {
+    ids_where(store, "status = 'stopped'").await
+}
+
+async fn ids_where(store: &dyn Store, condition: &str) -> Result<Vec<String>, Problem> {
+    let sql = format!("SELECT id FROM sandbox_instances WHERE {condition} ORDER BY id");
+    let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
+    rows.iter().map(|row| row.text(0).map(str::to_owned).map_err(store_problem)).collect()
+}
+
 /// Makes the id of an ended sandbox free: its row, its events and its snapshots get an id with the
 /// time of its creation.
 pub(crate) fn release_id(id: &SandboxId) -> [Statement; 3] {

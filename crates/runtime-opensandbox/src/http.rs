@@ -1,0 +1,390 @@
+//! One request to the server or to a sandbox: a connection of its own, a deadline, a limit on the
+//! answer, and repetitions where they are safe.
+
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1::handshake;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use stockade_core::network::AUTHORITIES;
+use stockade_runtime::Content;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::address::Protocol;
+use crate::failure::Failure;
+
+/// The largest answer that is read as a whole, in bytes.
+const ANSWER_BYTES: usize = 16 << 20;
+/// How often a request is sent, and the pause before it is sent again, which grows.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(150);
+/// The longest pause that a server can ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether a request may be sent again when it is unknown whether the server has seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It may: it has the same effect twice.
+    Always,
+    /// Only if the server has certainly not acted on it.
+    IfUnseen,
+}
+
+/// The server or a sandbox, with the headers that it wants.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) protocol: Protocol,
+    /// Host and port.
+    pub(crate) authority: String,
+    /// The start of each path.
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) timeout: Duration,
+}
+
+impl std::fmt::Debug for Place {
+    /// Without headers, which have keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// What is sent.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sent {
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Sent {
+    pub(crate) fn json(body: &serde_json::Value) -> Self {
+        let content_type = Some("application/json".to_owned());
+        Self { content_type, body: body.to_string().into_bytes(), ..Self::default() }
+    }
+}
+
+/// An answer that was read as a whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Vec<u8>,
+}
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+impl Place {
+    pub(crate) fn name(&self) -> String {
+        format!("{}://{}{}", self.protocol.as_str(), self.authority, self.path)
+    }
+
+    /// Sends a request, and reads the answer.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        sent: Sent,
+        repeat: Repeat,
+    ) -> Result<Answer, Failure> {
+        let mut attempt = 1;
+        loop {
+            let failure = match self.call_once(&method, path, &sent).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let may_repeat = match repeat {
+                Repeat::Always => failure.is_transient(),
+                Repeat::IfUnseen => failure.is_unseen(),
+            };
+            if !may_repeat || attempt == ATTEMPTS {
+                return Err(failure);
+            }
+            let asked = match &failure {
+                Failure::Refused { retry_after, .. } => retry_after.map(Duration::from_secs),
+                _ => None,
+            };
+            let pause = asked.unwrap_or_else(|| PAUSE * 2_u32.pow(attempt - 1)).min(LONGEST_PAUSE);
+            tracing::debug!(place = %self.name(), %failure, "a request is sent again");
+            tokio::time::sleep(pause).await;
+            attempt += 1;
+        }
+    }
+
+    async fn call_once(&self, method: &Method, path: &str, sent: &Sent) -> Result<Answer, Failure> {
+        let all = async {
+            let body = Full::new(Bytes::from(sent.body.clone()));
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            let open = self.send(method.clone(), path, sent, body).await?;
+            self.whole(open).await
+        };
+        let late = |_| Failure::TimedOut(self.name());
+        tokio::time::timeout(self.timeout, all).await.map_err(late)?
+    }
+
+    /// Sends a request whose content is read while it is sent; it is sent once.
+    pub(crate) async fn upload(
+        &self,
+        path: &str,
+        sent: Sent,
+        before: Vec<u8>,
+        content: Content,
+        after: Vec<u8>,
+    ) -> Result<Answer, Failure> {
+        let parts = Parts { before: Some(before), content: Some(content), after: Some(after) };
+        let body = StreamBody::new(parts).boxed_unsync();
+        let open = self.send(Method::POST, path, &sent, body).await?;
+        let late = |_| Failure::TimedOut(self.name());
+        tokio::time::timeout(self.timeout, self.whole(open)).await.map_err(late)?
+    }
+
+    /// Sends a request, and returns the answer before its body has arrived, if it is a success.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        sent: &Sent,
+    ) -> Result<(StatusCode, Download), Failure> {
+        let all = async {
+            let body = Full::new(Bytes::from(sent.body.clone()));
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            let open = self.send(method, path, sent, body).await?;
+            if open.status.is_success() {
+                let Open { status, body, driver, .. } = open;
+                return Ok((status, Download { body, left: Bytes::new(), driver }));
+            }
+            Err(match self.whole(open).await {
+                Err(failure) => failure,
+                Ok(answer) => Failure::Answer(self.name(), format!("status {}", answer.status)),
+            })
+        };
+        let late = |_| Failure::TimedOut(self.name());
+        tokio::time::timeout(self.timeout, all).await.map_err(late)?
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        sent: &Sent,
+        body: Body,
+    ) -> Result<Open, Failure> {
+        let lost = |error: &dyn std::fmt::Display| Failure::Lost(self.name(), error.to_string());
+        let stream = self.connect().await?;
+        let handshaken = handshake::<_, Body>(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshaken.map_err(|error| lost(&error))?;
+        let driver = Driver(tokio::spawn(async move {
+            let _ = connection.await;
+        }));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.path));
+        if let Some(headers) = request.headers_mut() {
+            let host = HeaderValue::try_from(&self.authority).map_err(|error| lost(&error))?;
+            headers.insert(HOST, host);
+            if let Some(kind) = &sent.content_type {
+                let kind = HeaderValue::try_from(kind).map_err(|error| lost(&error))?;
+                headers.insert(CONTENT_TYPE, kind);
+            }
+            headers.extend(self.headers.iter().cloned());
+            headers.extend(sent.headers.iter().cloned());
+        }
+        let request = request.body(body).map_err(|error| lost(&error))?;
+        let answered = sender.send_request(request).await.map_err(|error| lost(&error))?;
+        let (head, body) = answered.into_parts();
+        let retry_after = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok());
+        let retry_after = retry_after.and_then(|text| text.parse().ok());
+        Ok(Open { status: head.status, retry_after, body, driver })
+    }
+
+    async fn whole(&self, open: Open) -> Result<Answer, Failure> {
+        let Open { status, retry_after, body, driver } = open;
+        let read = Limited::new(body, ANSWER_BYTES).collect().await;
+        drop(driver);
+        let read = read.map_err(|error| Failure::Lost(self.name(), error.to_string()))?;
+        let body = read.to_bytes().to_vec();
+        // A redirect could lead a key elsewhere.
+        if !status.is_success() {
+            return Err(Failure::refused(status.as_u16(), retry_after, &body));
+        }
+        Ok(Answer { status, body })
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+        let failed = |error| Failure::Connect(self.name(), error);
+        let (host, port) = self.host_and_port();
+        let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
+        // Requests are small, and each waits for its answer.
+        let _ = stream.set_nodelay(true);
+        if self.protocol == Protocol::Http {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|error| failed(io::Error::other(error)))?;
+        let connector = TlsConnector::from(trust().map_err(failed)?);
+        let stream = connector.connect(name, stream).await.map_err(failed)?;
+        Ok(Box::new(stream))
+    }
+
+    fn host_and_port(&self) -> (&str, u16) {
+        let default = if self.protocol == Protocol::Https { 443 } else { 80 };
+        let split = self.authority.rsplit_once(':').and_then(|(host, port)| {
+            let is_whole = !host.contains(':') || host.ends_with(']');
+            is_whole.then(|| port.parse().ok().map(|port| (host, port))).flatten()
+        });
+        let (host, port) = split.unwrap_or((&self.authority, default));
+        (host.trim_start_matches('[').trim_end_matches(']'), port)
+    }
+}
+
+/// The authorities of the system.
+fn trust() -> io::Result<Arc<ClientConfig>> {
+    let text = AUTHORITIES.iter().find_map(|path| std::fs::read(Path::new(path)).ok());
+    let mut roots = RootCertStore::empty();
+    if let Some(text) = &text {
+        let certificates = CertificateDer::pem_slice_iter(text);
+        // Systems have some certificates that no program accepts any more.
+        roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+    }
+    if roots.is_empty() {
+        return Err(io::Error::other("there are no authorities for TLS on this host"));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// An answer whose body has not been read.
+struct Open {
+    status: StatusCode,
+    retry_after: Option<u64>,
+    body: Incoming,
+    driver: Driver,
+}
+
+/// The task of a connection, which ends with its use.
+#[derive(Debug)]
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The body of an answer, as it arrives.
+#[derive(Debug)]
+pub(crate) struct Download {
+    body: Incoming,
+    left: Bytes,
+    #[expect(dead_code, reason = "the connection lives as long as its body is read")]
+    driver: Driver,
+}
+
+impl AsyncRead for Download {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        use hyper::body::Body as _;
+        loop {
+            if !self.left.is_empty() {
+                let length = self.left.len().min(buffer.remaining());
+                buffer.put_slice(&self.left.split_to(length));
+                return Poll::Ready(Ok(()));
+            }
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(error))),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.left = frame.into_data().unwrap_or_default();
+                }
+            }
+        }
+    }
+}
+
+/// The parts of a body: what comes before a content, the content, and what comes after it.
+struct Parts {
+    before: Option<Vec<u8>>,
+    content: Option<Content>,
+    after: Option<Vec<u8>>,
+}
+
+/// The largest part of a content.
+const PART_BYTES: usize = 64 << 10;
+
+impl futures_util::Stream for Parts {
+    type Item = io::Result<Frame<Bytes>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(Bytes::from(bytes)))));
+        if let Some(before) = self.before.take() {
+            return frame(before);
+        }
+        if let Some(content) = &mut self.content {
+            let mut bytes = vec![0; PART_BYTES];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match content.as_mut().poll_read(cx, &mut buffer) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(Ok(())) => {
+                    let length = buffer.filled().len();
+                    if length > 0 {
+                        bytes.truncate(length);
+                        return frame(bytes);
+                    }
+                    self.content = None;
+                }
+            }
+        }
+        self.after.take().map_or(Poll::Ready(None), frame)
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_told_from_an_address() {
+        for (authority, expected) in [
+            ("box.example", ("box.example", 80)),
+            ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+            ("[::1]:8080", ("::1", 8080)),
+            ("[::1]", ("::1", 80)),
+        ] {
+            let place = Place {
+                protocol: Protocol::Http,
+                authority: authority.to_owned(),
+                path: String::new(),
+                headers: Vec::new(),
+                timeout: PAUSE,
+            };
+            assert_eq!(place.host_and_port(), expected, "{authority}");
+        }
+    }
+}
