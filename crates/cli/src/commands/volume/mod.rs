@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     match &arguments.what {
         VolumeCommand::Create(create) => self::create(create),
         VolumeCommand::Ls(list) => self::list(list),
-        VolumeCommand::Rm(rm) => remove(&rm.name, rm),
+        VolumeCommand::Rm(rm) => remove(rm, name),
         VolumeCommand::Inspect(inspect) => self::inspect(inspect),
         VolumeCommand::Prune(prune) => self::prune(prune),
     }
@@ -158,13 +158,19 @@ fn inspect(arguments: &InspectVolumes) -> Result<u8, Failure> {
 }
 
 /// Removes volumes, and reports each that is missing or in use.
-fn remove(names: &[String], arguments: &RemoveVolumes) -> Result<u8, Failure> {
+/// Removes the volumes that the arguments mean.
+fn remove(
+    arguments: &RemoveVolumes,
+    volume: impl Fn(&str) -> Result<VolumeName, Problem>,
+) -> Result<u8, Failure> {
     let (data, volumes) = open()?;
     let users = Users::all(&data)?;
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
-    for text in names {
-        match name(text).and_then(|name| remove_one(&volumes, &name, &users)) {
-            Ok(()) => removed.push(text.clone()),
+    for text in &arguments.name {
+        let done = volume(text)
+            .and_then(|name| remove_one(&volumes, &name, &users).map(|()| name.to_string()));
+        match done {
+            Ok(name) => removed.push(name),
             Err(problem) if arguments.force && problem.code == Code::NotFound => {}
             Err(problem) => failed.push((text.clone(), problem.into())),
         }
