@@ -10,7 +10,7 @@ use stockade_api::{
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::patch::{self, Sides};
 use stockade_bundle::store::{Bundle, State, Status, StoredBundle};
-use stockade_bundle::{Change, Entry, Node, RelativePath, apply};
+use stockade_bundle::{Change, Entry, RelativePath, apply};
 use stockade_core::{Code, Problem, Time};
 
 use crate::bundles::{Bundles, READ_LIMITS, limits, pending, project_path};
