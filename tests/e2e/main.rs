@@ -79,6 +79,7 @@ mod snapshots;
 mod snippet;
 mod ssh_agent;
 mod sync;
+mod toolchains;
 mod tools;
 mod tty;
 mod typing_errors;

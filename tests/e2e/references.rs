@@ -133,18 +133,23 @@ fn a_deletion_needs_more_than_a_word(world: &World) {
 
 fn numbers_are_of_what_can_be_applied(world: &World) {
     world.write(".gitignore", "out\n*.log\n");
-    let outcome =
-        world.review("mkdir out; for i in $(seq 40); do echo > out/$i; done; echo two > a.txt");
-    assert!(outcome.stderr.contains("1 path changed (40 ignored)"), "{outcome}");
+    // A directory counts by what is in it, in every view.
+    let outcome = world.review(
+        "mkdir -p out/a/b out/empty .git/x; for i in $(seq 38); do echo > out/$i; done; echo > out/a/b/1; \
+         echo > .git/x/1; echo > .git/x/2; echo two > a.txt",
+    );
+    let numbers = "1 path changed (40 ignored, 2 refused)";
+    assert!(outcome.stderr.contains(numbers), "{outcome}");
     let listed = world.stockade(&["bundles"]).finish();
     assert!(listed.stdout.starts_with("ID "), "{listed}");
-    assert!(listed.stdout.contains("1 path changed (40 ignored)"), "{listed}");
+    assert!(listed.stdout.contains(numbers), "{listed}");
     let json = world.stockade(&["bundles", "--json"]).finish().json();
     let changes = &json["bundles"][0]["changes"];
     assert_eq!((&changes["total"], &changes["ignored"]), (&1.into(), &40.into()), "{json}");
     let stat = world.stockade(&["diff", "latest", "--stat"]).finish();
-    assert!(stat.stdout.contains("1 path changed (40 ignored)"), "{stat}");
+    assert!(stat.stdout.contains(numbers), "{stat}");
     assert!(stat.stdout.contains("out/: 40 paths"), "{stat}");
+    assert!(stat.stdout.contains(".git/: 2 paths"), "{stat}");
     assert!(stat.stdout.lines().count() < 8, "{stat}");
     let diff = world.stockade(&["diff", "latest"]).finish();
     assert!(diff.stdout.contains("out/: 40 paths"), "{diff}");
@@ -190,9 +195,12 @@ fn reading_with_git_changes_nothing(world: &World) {
     if std::process::Command::new("git").arg("--version").output().is_err() {
         return;
     }
-    for script in
-        ["touch a.txt; git status", "touch a.txt; git diff; git log", "git update-index --refresh"]
-    {
+    for script in [
+        "touch a.txt; git status",
+        "touch a.txt; git diff; git log",
+        "git update-index --refresh",
+        "echo more > a.txt; git add a.txt; git reset -q --hard",
+    ] {
         world.write("a.txt", "alpha\n");
         world.review(script);
         assert!(ids(world, true).is_empty(), "{script}");

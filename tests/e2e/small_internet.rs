@@ -18,8 +18,8 @@ use crate::host;
 
 /// The network of all hosts. Its addresses are public, and never leave the namespaces.
 const NETWORK: &str = "203.0.114";
-const HOSTS: [&str; 6] =
-    ["web.test", "other.test", "grpc.test", "pypi.test", "npm.test", "git.test"];
+const HOSTS: [&str; 7] =
+    ["web.test", "other.test", "grpc.test", "pypi.test", "npm.test", "git.test", "registry.test"];
 /// What the tests need.
 const PROGRAMS: [&str; 8] =
     ["/usr/sbin/ip", "unshare", "nsenter", "node", "npm", "git", "curl", "/usr/bin/python3"];
@@ -408,6 +408,58 @@ fn a_policy_is_learned_from_each_protocol() {
              curl -s -o /dev/null -w '%{http_code} ' --http2 -X POST https://web.test/";
         let outcome = internet.call(&again, script).env("API_KEY", &value).finish();
         assert_eq!(outcome.stdout.trim(), "403 403 403 403", "{outcome}");
+    });
+}
+
+/// A registry of the internet cannot make its client connect to this machine, its networks or a metadata
+/// service: neither by a redirect, nor as its token service, nor by a name that leads there.
+#[test]
+fn a_registry_leads_nowhere_inside() {
+    on_a_small_internet("registry", |internet| {
+        for address in ["169.254.169.254", "10.0.0.5"] {
+            internet.machine.ip(&format!("addr add {address}/32 dev lo"));
+        }
+        let log = internet.world.path("connections");
+        let listen = "require('net').createServer((socket) => { console.log('connected'); socket.end(); }).listen(8000, \
+             () => console.log('ready'))";
+        let pid = internet.machine.pid();
+        let mut listener = Command::new("nsenter")
+            .args(["-t", &pid, "-n", "node", "-e", listen])
+            .stdout(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let heard = || std::fs::read_to_string(&log).unwrap();
+        wait_until("the listener is ready", || heard().contains("ready"));
+        let pull = |way: &str, url: &str| {
+            let digits: String = url.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let image = format!("registry.test/{way}/{digits}:1");
+            internet.stockade(&["image", "pull", &image]).finish()
+        };
+        for way in ["redirect", "token"] {
+            for url in [
+                "http://127.0.0.1:8000/",
+                "http://localhost:8000/",
+                "http://2130706433:8000/",
+                "http://[::1]:8000/",
+                "https://[::ffff:127.0.0.1]:8000/",
+                "https://0.0.0.0:8000/",
+                "https://loopback.test:8000/",
+                "https://169.254.169.254:8000/latest/meta-data/",
+                "https://10.0.0.5:8000/",
+                "https://private.test:8000/",
+            ] {
+                let outcome = pull(way, url);
+                outcome.ends_with(1);
+                assert!(outcome.stderr.contains("a registry leads to"), "{way} {url}: {outcome}");
+            }
+        }
+        assert_eq!(heard(), "ready\n", "nothing connected");
+        assert_eq!(internet.take().iter().filter(|told| told["way"] == "token").count(), 10);
+        // The listener can be reached: by its address, which the user may name.
+        internet.stockade(&["image", "pull", "127.0.0.1:8000/x:1"]).finish().ends_with(1);
+        assert!(heard().contains("connected"));
+        let _ = listener.kill();
+        let _ = listener.wait();
     });
 }
 

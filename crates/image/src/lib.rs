@@ -38,5 +38,5 @@ pub use limits::Limits;
 pub use platform::{InvalidPlatform, Platform};
 pub use process::{InvalidProcess, Start, User};
 pub use reference::{InvalidReference, Reference};
-pub use store::{Addition, BlobWriter, Image, InUse, Record, Removed, Store, Usage};
+pub use store::{Addition, BlobWriter, Image, InUse, Record, Removed, Store, Taken, Usage};
 pub use tree::Tree;

@@ -175,6 +175,41 @@ pub struct Image {
     pub layers: Vec<PathBuf>,
 }
 
+/// An image that was taken into the store, and the names that it gets.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    digest: Digest,
+    index: Option<Digest>,
+    platform: Platform,
+    manifest: Manifest,
+    configuration: Configuration,
+    names: Vec<Reference>,
+}
+
+impl Taken {
+    /// The image with these names.
+    #[must_use]
+    pub fn named(mut self, names: Vec<Reference>) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// One record for each name.
+    fn records<'a>(&'a self, added: &'a str) -> impl Iterator<Item = Record> + 'a {
+        let size = self.manifest.parts().map(|part| part.size).fold(0, u64::saturating_add);
+        self.names.iter().map(move |name| Record {
+            reference: name.clone(),
+            platform: self.platform.clone(),
+            digest: self.digest.clone(),
+            index: self.index.clone(),
+            configuration: self.manifest.config.digest.clone(),
+            size_bytes: size,
+            created: self.configuration.created.clone(),
+            added: added.to_owned(),
+        })
+    }
+}
+
 /// The right to add parts to the store: nothing is removed meanwhile.
 #[derive(Debug)]
 pub struct Addition<'a> {
@@ -383,12 +418,7 @@ impl Addition<'_> {
         Ok(digest)
     }
 
-    /// Adds an image under a name: writes the manifest, and the index that it was chosen from;
-    /// unpacks each layer that is not there unpacked; and records the name at last. The
-    /// configuration and the layers must have been written. What the name meant before for the
-    /// same platform has no name any more.
-    ///
-    /// `platform` is what was asked for: an image of another platform is refused.
+    /// Adds an image under a name, as [`Self::add_all`] does.
     ///
     /// # Errors
     /// A part is missing, or is not what it should be. The name is unchanged then.
@@ -399,6 +429,24 @@ impl Addition<'_> {
         manifest: &[u8],
         index: Option<&[u8]>,
     ) -> Result<Image, Error> {
+        let image = self.take(platform, manifest, index)?.named(vec![reference.clone()]);
+        self.add_all(vec![image])?.pop().ok_or_else(|| Error::MissingBlob(Digest::of(manifest)))
+    }
+
+    /// Takes an image into the store without a name: writes the manifest, and the index that it was
+    /// chosen from; and unpacks each layer that is not there unpacked. The configuration and the layers
+    /// must have been written.
+    ///
+    /// `platform` is what was asked for: an image of another platform is refused.
+    ///
+    /// # Errors
+    /// A part is missing, or is not what it should be.
+    pub fn take(
+        &self,
+        platform: Option<&Platform>,
+        manifest: &[u8],
+        index: Option<&[u8]>,
+    ) -> Result<Taken, Error> {
         let store = self.store;
         let Document::Manifest(parsed) = Document::parse(manifest, None)? else {
             let reason = "an index where a manifest should be".to_owned();
@@ -418,21 +466,29 @@ impl Addition<'_> {
         store.unpack(&parsed, &configuration)?;
         let digest = self.write_document(manifest)?;
         let index = index.map(|index| self.write_document(index)).transpose()?;
-        let record = Record {
-            reference: reference.clone(),
-            platform: platform.cloned().unwrap_or(found),
-            digest: digest.clone(),
-            index,
-            configuration: parsed.config.digest.clone(),
-            size_bytes: parsed.parts().map(|part| part.size).fold(0, u64::saturating_add),
-            created: configuration.created,
-            added: references::now(),
-        };
-        references::change(&store.root, &store.path, |records| {
-            records.retain(|other| !other.is_replaced_by(&record));
-            records.push(record);
-        })?;
-        store.load(&digest, Some(reference.clone()))
+        let platform = platform.cloned().unwrap_or(found);
+        Ok(Taken { digest, index, platform, manifest: parsed, configuration, names: Vec::new() })
+    }
+
+    /// Records the names of images, all at once. What a name meant before for the same platform has no
+    /// name any more; of two images with the same name the last one has it.
+    ///
+    /// # Errors
+    /// The list of names cannot be written, or an image is damaged. The names are unchanged in the first
+    /// case.
+    pub fn add_all(&self, images: Vec<Taken>) -> Result<Vec<Image>, Error> {
+        let store = self.store;
+        let added = references::now();
+        let records = images.iter().flat_map(|image| image.records(&added)).collect();
+        references::change(&store.root, &store.path, |known| references::add(known, records))?;
+        let mut all = Vec::new();
+        for Taken { digest, names, .. } in images {
+            let image = store.load(&digest, None)?;
+            all.extend(
+                names.into_iter().map(|name| Image { reference: Some(name), ..image.clone() }),
+            );
+        }
+        Ok(all)
     }
 
     fn check_part(&self, part: &Descriptor) -> Result<(), Error> {

@@ -50,6 +50,8 @@ struct Shared {
     network_content: Network,
     /// The content of the jail's own root, where it has one.
     root_content: Option<RootContent>,
+    /// `/proc/sys` of the host, until it was used.
+    settings: AtomicI32,
     /// The mounts that every jail has, and the kind of root to which they are attached.
     dev_proc: OnceLock<DevProc>,
     root_kind: dev_proc::Root,
@@ -84,14 +86,17 @@ struct Shared {
 }
 
 impl VmHelper {
-    /// Starts the helper. It makes a root with `root_content`; without that, the jail has another
-    /// root.
+    /// Starts the helper, while the host's root is mounted. It makes a root with `root_content`; without
+    /// that, the jail has another root.
     pub(crate) fn start(
         network_content: Network,
         root_kind: dev_proc::Root,
         root_content: Option<RootContent>,
     ) -> io::Result<Self> {
+        // The calling process may leave the host's root before the helper runs for the first time.
+        let settings = network::host_settings();
         let shared = Shared {
+            settings: AtomicI32::new(settings.map_or(NONE, OwnedFd::into_raw_fd)),
             network_content,
             root_content,
             dev_proc: OnceLock::new(),
@@ -270,15 +275,9 @@ fn run(shared: &Shared) {
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
-    // Later the host's root may be left at any time.
-    let settings = network::host_settings();
-    let settings = match shared.root_content {
-        Some(_) => settings,
-        None => {
-            make_network(shared, settings)?;
-            None
-        }
-    };
+    if shared.root_content.is_none() {
+        make_network(shared)?;
+    }
     shared.ids_mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0, &[]).map_err(|errno| (Step::Ids, errno))?;
@@ -290,7 +289,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
         content.make(root.as_fd()).map_err(|errno| (Step::Content, errno))?;
         shared.root.store(root.into_raw_fd(), Ordering::Relaxed);
         shared.root_made.set();
-        make_network(shared, settings)?;
+        make_network(shared)?;
     }
     let keep = |opened: &mut dyn Iterator<Item = OwnedFd>| {
         for (slot, listener) in shared.listeners.iter().zip(opened) {
@@ -320,7 +319,10 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
 }
 
 /// Creates the network namespace and its content.
-fn make_network(shared: &Shared, settings: Option<OwnedFd>) -> Result<(), (Step, Errno)> {
+fn make_network(shared: &Shared) -> Result<(), (Step, Errno)> {
+    let settings = shared.settings.swap(NONE, Ordering::Relaxed);
+    // SAFETY: the descriptor was opened for the helper, and nothing else uses it.
+    let settings = (settings != NONE).then(|| unsafe { OwnedFd::from_raw_fd(settings) });
     let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
     if let Some(settings) = settings {
         network::open_low_ports(&settings);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stockade_core::address::classify;
+use stockade_core::address::{Class, classify};
 use stockade_core::network::AUTHORITIES;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -77,49 +77,59 @@ fn configuration(texts: &[Vec<u8>]) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// A connection, and whether its other end has a public address.
+/// A connection, and what kind of address its other end has.
 pub(crate) struct Connection {
     pub(crate) stream: Box<dyn Stream>,
-    pub(crate) is_public: bool,
+    pub(crate) class: Class,
 }
 
-/// Connects to the host of a URL. With `only_public`, an address of the local machine or of a private
-/// network is refused: a public host that names one would reach what it cannot reach itself.
+/// Whether a host with an address of one class may name a host with an address of another. A registry
+/// reaches through its client what it cannot reach itself, so it may lead to the internet and to its own
+/// kind of network only: never from there into this machine, to its link, or to the credentials of a cloud.
+const fn may_lead(from: Class, to: Class) -> bool {
+    match (from, to) {
+        (_, Class::Public) | (Class::Loopback, _) => true,
+        (Class::Public, _) => false,
+        (Class::LinkLocal, Class::LinkLocal) | (Class::Metadata, Class::Metadata) => true,
+        (_, Class::Loopback | Class::Unspecified | Class::LinkLocal | Class::Metadata) => false,
+        _ => true,
+    }
+}
+
+/// Connects to the host of a URL. `led_by` is the kind of address of the host that named it; `None` if the
+/// user did.
 pub(crate) async fn open(
     url: &Url,
     trust: &Trust,
     times: &Times,
-    only_public: bool,
+    led_by: Option<Class>,
 ) -> Result<Connection, Error> {
     let unreachable = |reason: String| Error::Unreachable { host: authority(url), reason };
     let connect = async {
         let addresses = resolve(url).await.map_err(|error| unreachable(error.to_string()))?;
-        let mut failure = "the name has no address".to_owned();
+        let mut failure = unreachable("the name has no address".to_owned());
         for address in addresses {
-            let is_public = classify(address.ip()).is_public();
-            if only_public && !is_public {
-                failure = format!(
-                    "{} is not a public address, and a public host led to it",
-                    address.ip()
-                );
+            let class = classify(address.ip());
+            if let Some(from) = led_by.filter(|from| !may_lead(*from, class)) {
+                failure = Error::LedInside { host: authority(url), address: address.ip(), from };
                 continue;
             }
             match TcpStream::connect(address).await {
-                Ok(stream) => return Ok((stream, is_public)),
-                Err(error) => failure = error.to_string(),
+                Ok(stream) => return Ok((stream, class)),
+                Err(error) => failure = unreachable(error.to_string()),
             }
         }
-        Err(unreachable(failure))
+        Err(failure)
     };
     let all = async {
-        let (stream, is_public) = connect.await?;
+        let (stream, class) = connect.await?;
         // Requests are small and wait for their response.
         let _ = stream.set_nodelay(true);
         let stream: Box<dyn Stream> = match url.scheme() {
             "https" => Box::new(secure(url, stream, trust).await?),
             _ => Box::new(stream),
         };
-        Ok(Connection { stream, is_public })
+        Ok(Connection { stream, class })
     };
     let limited = tokio::time::timeout(times.connect, all).await;
     limited.unwrap_or_else(|_| {
@@ -161,4 +171,36 @@ async fn secure(
             _ => Error::NoTls { host: authority(url), reason },
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_leads_to_the_internet_and_to_its_own_kind_of_network() {
+        use Class::*;
+        for (from, to, expected) in [
+            (Public, Public, true),
+            (Public, Private, false),
+            (Public, Loopback, false),
+            (Public, Metadata, false),
+            (Public, Unspecified, false),
+            (Private, Public, true),
+            (Private, Private, true),
+            (Private, Carrier, true),
+            (Private, Loopback, false),
+            (Private, Unspecified, false),
+            (Private, LinkLocal, false),
+            (Private, Metadata, false),
+            (Documentation, Metadata, false),
+            (LinkLocal, LinkLocal, true),
+            (LinkLocal, Metadata, false),
+            (Metadata, Loopback, false),
+            (Loopback, Loopback, true),
+            (Loopback, Private, true),
+        ] {
+            assert_eq!(may_lead(from, to), expected, "{from} to {to}");
+        }
+    }
 }

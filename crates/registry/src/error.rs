@@ -1,8 +1,10 @@
 //! Why an image cannot be downloaded. No text contains a credential.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use stockade_core::address::Class;
 use stockade_image::Platform;
 
 /// Why an image cannot be downloaded.
@@ -45,6 +47,16 @@ pub enum Error {
         host: String,
         /// Why.
         reason: String,
+    },
+    /// A registry led to an address that only this machine or its network should reach.
+    #[error("a registry leads to {host}, which is {address}")]
+    LedInside {
+        /// The host that it led to.
+        host: String,
+        /// Its address.
+        address: IpAddr,
+        /// The kind of address of the registry.
+        from: Class,
     },
     /// The host speaks HTTP without TLS, which is not allowed for it.
     #[error("{host} cannot be reached with TLS")]

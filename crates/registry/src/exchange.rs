@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use stockade_core::address::Class;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use url::{Position, Url};
@@ -51,8 +52,8 @@ pub(crate) struct Response {
     pub(crate) url: Url,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Whether the first host of the request has a public address.
-    pub(crate) is_public: bool,
+    /// The kind of address of the first host of the request, before redirects.
+    pub(crate) class: Class,
     body: Incoming,
     times: Times,
     _connection: Connection,
@@ -81,11 +82,11 @@ impl Client {
     pub(crate) async fn follow(&self, request: &Request) -> Result<Response, Error> {
         let first = request.url.clone();
         let mut request = request.clone();
-        let mut response = self.send(&request, false).await?;
-        let is_public = response.is_public;
+        let mut response = self.send(&request, None).await?;
+        let class = response.class;
         for _ in 0..MAX_REDIRECTS {
             let Some(location) = location(&response) else {
-                response.is_public = is_public;
+                response.class = class;
                 return Ok(response);
             };
             let invalid =
@@ -104,7 +105,7 @@ impl Client {
                 request.form = None;
             }
             request.url = next;
-            response = self.send(&request, is_public).await?;
+            response = self.send(&request, Some(class)).await?;
         }
         let reason = format!("it redirects more than {MAX_REDIRECTS} times");
         Err(Error::Invalid { host: authority(&first), reason })
@@ -121,15 +122,16 @@ impl Client {
         }
     }
 
-    /// Sends one request.
+    /// Sends one request. `led_by` is the kind of address of the host that named this one; `None` if the
+    /// user did.
     pub(crate) async fn send(
         &self,
         request: &Request,
-        only_public: bool,
+        led_by: Option<Class>,
     ) -> Result<Response, Error> {
         let host = authority(&request.url);
         let unreachable = |reason: String| Error::Unreachable { host: host.clone(), reason };
-        let opened = open(&request.url, &self.trust, &self.times, only_public).await?;
+        let opened = open(&request.url, &self.trust, &self.times, led_by).await?;
         let mut builder = hyper::client::conn::http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES).max_headers(MAX_HEADERS);
         let exchange = async {
@@ -148,7 +150,7 @@ impl Client {
             url: request.url.clone(),
             status: head.status,
             headers: head.headers,
-            is_public: opened.is_public,
+            class: opened.class,
             body,
             times: self.times,
             _connection: driver,

@@ -50,6 +50,14 @@ pub fn problem(error: &Error) -> Problem {
             problem.retryable = *status >= 500;
             problem
         }
+        Error::LedInside { from, .. } => {
+            let mut problem = Problem::new(Code::RegistryUnreachable, message).because(format!(
+                "a registry whose address is {from} may lead to the internet and to its own kind of network, \
+                 never to this machine, its link or a metadata service"
+            ));
+            problem.retryable = false;
+            problem.remedied_by("name the registry or mirror that it leads to")
+        }
         Error::Invalid { reason, .. } => Problem::new(Code::ImageInvalid, message).because(reason),
         Error::Mismatch { found, .. } => {
             Problem::new(Code::ImageInvalid, message).because(format!("it has {found}"))

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::header;
 use serde::Deserialize;
+use stockade_core::address::Class;
 use url::Url;
 use zeroize::Zeroizing;
 
@@ -128,8 +129,7 @@ impl<'a> Source<'a> {
                     self.invalid("it names a token service that is not a URL".to_owned())
                 })?;
                 self.client.check_scheme(&realm).map_err(|why| self.invalid(why))?;
-                let token =
-                    self.token(realm, service, credential, response.is_public, path).await?;
+                let token = self.token(realm, service, credential, response.class, path).await?;
                 Ok(Some(Zeroizing::new(format!("Bearer {}", *token))))
             }
         }
@@ -141,7 +141,7 @@ impl<'a> Source<'a> {
         realm: Url,
         service: Option<String>,
         credential: Option<&Credential>,
-        only_public: bool,
+        registry: Class,
         path: &str,
     ) -> Result<Zeroizing<String>, Error> {
         let scope = format!("repository:{}:pull", self.repository);
@@ -163,8 +163,8 @@ impl<'a> Source<'a> {
             }
             drop(query);
         }
-        // The service of a public registry is public, too. Redirects are not followed.
-        let response = self.client.send(&request, only_public).await?;
+        // Redirects are not followed.
+        let response = self.client.send(&request, Some(registry)).await?;
         if response.status.as_u16() != 200 {
             return Err(self.failure(response, path).await);
         }

@@ -66,8 +66,10 @@ pub fn commits_problem(error: &Error, bundle: &str) -> Problem {
     match error {
         Error::None => problem.remedied_by(format!("stockade diff {id}")),
         Error::Refused { .. } | Error::Unrelated(_) => problem
-            .because("commits are taken all or none")
-            .remedied_by(format!("stockade apply {id}")),
+            .because(
+                "commits are taken all or none, and only on top of what the command started with",
+            )
+            .remedied_by(format!("stockade diff {id}")),
         Error::Name(_) | Error::Exists(_) => {
             problem.remedied_by(format!("stockade apply {id} --commits --branch stockade/{id}-2"))
         }

@@ -29,14 +29,17 @@ pub fn by_directory(paths: &BTreeSet<RelativePath>, others: &BTreeSet<RelativePa
     let all = paths;
     let group = |(directory, paths): (Option<RelativePath>, Vec<&RelativePath>)| match *paths {
         [one] => Group { path: Some(one.clone()), paths: 1 },
-        _ => {
-            // A directory counts by what is in it.
-            let is_counted = |path: &&&RelativePath| !has_any(all, path, true);
-            let count = paths.iter().filter(is_counted).count();
-            Group { path: directory, paths: count }
-        }
+        _ => Group { path: directory, paths: count(paths.iter().copied(), all) },
     };
     groups.into_iter().map(group).collect()
+}
+
+/// The number of paths that are treated in the same way as all of `all`: a directory counts by what is in it.
+pub(crate) fn count<'p>(
+    paths: impl IntoIterator<Item = &'p RelativePath>,
+    all: &BTreeSet<RelativePath>,
+) -> usize {
+    paths.into_iter().filter(|path| !has_any(all, path, true)).count()
 }
 
 /// The directories above a path, from the topmost one.

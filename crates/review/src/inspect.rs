@@ -10,10 +10,11 @@ use stockade_api::{
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::patch::{self, Sides};
 use stockade_bundle::store::{Bundle, State, Status, StoredBundle};
-use stockade_bundle::{Change, Entry, Node, RelativePath, apply};
+use stockade_bundle::{Change, Entry, RelativePath, apply};
 use stockade_core::{Code, Problem, Time};
 
 use crate::bundles::{Bundles, READ_LIMITS, limits, pending, project_path};
+use crate::groups;
 use crate::paths::{paths, to_bytes};
 use crate::problem::{apply_problem, nearest, store_problem};
 use crate::views;
@@ -224,27 +225,25 @@ pub(crate) fn describe(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
 /// The numbers of changes, the same in every view of a bundle. None counts as applied.
 pub fn counts<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BundleChanges {
     let mut changes = BundleChanges::default();
+    let mut ignored = Vec::new();
+    let mut refused = BTreeSet::new();
     for entry in entries {
         if entry.refused.is_some() {
-            changes.refused += 1;
+            refused.insert(entry.path.clone());
         } else if entry.ignored {
-            changes.ignored += ignored_paths(entry);
+            ignored.push(entry);
         } else {
             changes.total += 1;
             changes.executed += usize::from(entry.executed_by.is_some());
             changes.conflicting += usize::from(entry.conflict);
         }
     }
+    changes.refused = groups::count(&refused, &refused);
+    let (trees, single): (Vec<_>, Vec<_>) = ignored.into_iter().partition(|it| it.tree.is_some());
+    let single: BTreeSet<_> = single.into_iter().map(|entry| entry.path.clone()).collect();
+    let in_trees = trees.iter().filter_map(|entry| entry.tree.as_ref()).map(|tree| tree.paths);
+    changes.ignored = groups::count(&single, &single) as u64 + in_trees.sum::<u64>();
     changes
-}
-
-/// How many paths an ignored entry stands for. A directory counts by what is in it.
-fn ignored_paths(entry: &Entry) -> u64 {
-    let node = entry.change.new_node().or_else(|| entry.change.old());
-    match &entry.tree {
-        Some(tree) => tree.paths,
-        None => u64::from(!matches!(node, Some(Node::Directory { .. }))),
-    }
 }
 
 /// Gives a bundle entries for the paths in ignored directories, if such a path is named.

@@ -31,7 +31,8 @@ pub(crate) async fn create(engine: &Engine, name: &str, body: ContainerCreateBod
     let options = CreateContainerOptions { name: Some(name.to_owned()), platform: String::new() };
     let created = engine.request(|client| client.create_container(Some(options), body)).await;
     let created = created.map_err(|failure| match failure {
-        Failure::Refused(reason) => {
+        // A full disk is no fault of the request.
+        Failure::Refused(reason) if !reason.contains("no space left") => {
             Error::Invalid(format!("the Docker engine refuses the container: {}", reason.trim()))
         }
         failure => failure.into_error("create the container"),

@@ -11,11 +11,12 @@ const http2 = require("node:http2");
 const path = require("node:path");
 
 const [network, key, certificate, packages, repositories] = process.argv.slice(2);
-const HOSTS = ["web.test", "other.test", "grpc.test", "pypi.test", "npm.test", "git.test"];
-const PRIVATE = "10.0.0.5";
+const HOSTS = ["web.test", "other.test", "grpc.test", "pypi.test", "npm.test", "git.test", "registry.test"];
+// Names of the internet that lead inside.
+const INSIDE = { "private.test": "10.0.0.5", "loopback.test": "127.0.0.1" };
 
 function addressOf(name) {
-  if (name === "private.test") return PRIVATE;
+  if (name in INSIDE) return INSIDE[name];
   const at = HOSTS.indexOf(name);
   return at < 0 ? undefined : `${network}.${10 + at}`;
 }
@@ -135,7 +136,22 @@ async function git(request, response) {
   response.end(all.subarray(end + 4));
 }
 
-const handlers = { "pypi.test": pypi, "npm.test": npm, "git.test": git, "grpc.test": grpc };
+// A registry that leads its clients to the URL that the name of an image contains, as hexadecimal digits.
+function registry(request, response) {
+  const [, , way, digits] = request.url.split("/");
+  const url = Buffer.from(digits ?? "", "hex").toString();
+  console.log(JSON.stringify({ way, url }));
+  if (way === "token") {
+    response.statusCode = 401;
+    response.setHeader("www-authenticate", `Bearer realm="${url}",service="registry.test"`);
+  } else {
+    response.statusCode = 307;
+    response.setHeader("location", url);
+  }
+  response.end();
+}
+
+const handlers = { "pypi.test": pypi, "npm.test": npm, "git.test": git, "grpc.test": grpc, "registry.test": registry };
 
 function handle(request, response) {
   const host = (request.authority ?? request.headers.host ?? "").split(":")[0];

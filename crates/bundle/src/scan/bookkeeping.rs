@@ -1,6 +1,6 @@
 //! What git writes for itself while it only reads a repository: an index with newer times of the same
-//! files, the message of a commit that was not made, and the like. If nothing else in a git directory
-//! has changed, these are no changes.
+//! files, objects that nothing names, the message of a commit that was not made, and the like. If nothing
+//! else in a git directory has changed, these are no changes.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -50,7 +50,9 @@ fn split(path: &RelativePath) -> Option<(RelativePath, RelativePath)> {
 }
 
 fn is_bookkeeping(entry: &Entry, below: &RelativePath, view: &View, project: &Project) -> bool {
-    if below.as_bytes().starts_with(b"logs/") || below.as_bytes() == b"logs" {
+    // An object means something only to what names it: a reference, or an index.
+    let top = below.as_bytes().split(|byte| *byte == b'/').next();
+    if top == Some(b"logs".as_slice()) || top == Some(b"objects".as_slice()) {
         return true;
     }
     if NAMES.contains(&below.as_bytes()) {

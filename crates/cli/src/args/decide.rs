@@ -1,10 +1,10 @@
-//! The arguments of decisions about bundles that need more than the bundle.
+//! The arguments of decisions about bundles that need more than the bundle. A comment of a type here would
+//! replace what its command says about itself.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// How `apply` decides.
 #[derive(Debug, Default, Args)]
 pub struct Decision {
     /// Merge files that the host has changed too. If both changed the same lines, nothing is applied
@@ -35,7 +35,6 @@ pub struct Decision {
     pub project: Option<PathBuf>,
 }
 
-/// `undo`.
 #[derive(Debug, Args)]
 pub struct Undo {
     /// The project's directory, if it is not the current one
@@ -46,7 +45,6 @@ pub struct Undo {
     pub json: bool,
 }
 
-/// `history`.
 #[derive(Debug, Args)]
 pub struct History {
     /// Only this bundle: its id, or the beginning of it

@@ -70,6 +70,27 @@ fn with_json(command: &Command) -> Vec<String> {
     own.into_iter().chain(command.get_subcommands().flat_map(with_json)).collect()
 }
 
+#[test]
+fn each_help_starts_as_the_list_of_commands_says() {
+    let help = |line: &str| {
+        let words = line.split(' ').map(|word| if word.starts_with('<') { "id" } else { word });
+        let mut definition = super::help::with_help(Arguments::command(), usize::MAX);
+        let help = definition.try_get_matches_from_mut(words.chain(["--help"])).unwrap_err();
+        help.render().to_string()
+    };
+    for command in visible(&whole()) {
+        let line = command.get_bin_name().unwrap();
+        let (parent, name) = line.rsplit_once(' ').unwrap();
+        let own = help(line);
+        let listed = format!("  {name} ");
+        let list = help(parent);
+        let row = list.lines().find(|row| row.starts_with(&listed));
+        let about = row.unwrap_or_else(|| panic!("{line} is in no list: {list}"));
+        let about = about.strip_prefix(&listed).unwrap().split(" [alias").next().unwrap().trim();
+        assert_eq!(own.lines().next(), Some(about), "{line}");
+    }
+}
+
 /// All commands below this one that are not hidden.
 fn visible(command: &Command) -> Vec<&Command> {
     let below = command.get_subcommands().filter(|command| !command.is_hide_set());

@@ -88,7 +88,7 @@ fn list(arguments: &secrets::ListSecrets) -> Result<u8, Failure> {
 
 fn rotate(arguments: secrets::RotateSecret) -> Result<u8, Failure> {
     let secrets::RotateSecret { name, common } = arguments;
-    let input = read_value(&name)?;
+    let input = read_value("rotate", &name)?;
     let rotated = remote::with(common.server_mode, async |remote| {
         let all = remote.sandboxes.secrets(remote.caller(), Empty {}).await?;
         let known = all.secrets.iter().find(|secret| secret.id == name || secret.name == name);
@@ -145,7 +145,7 @@ fn report(secret: &StoredSecret, json: bool, what: &str) -> Result<u8, Failure> 
 
 /// The fields of a new secret.
 fn values(name: &str, kind: &str) -> Result<BTreeMap<String, SecretValue>, Problem> {
-    as_fields(kind, read_value(name)?)
+    as_fields(kind, read_value("set", name)?)
 }
 
 /// The fields in an input: a JSON object of them or, for a type with one field, its value.
@@ -165,8 +165,8 @@ fn as_fields(kind: &str, input: SecretValue) -> Result<BTreeMap<String, SecretVa
     Ok([(field.to_owned(), input)].into())
 }
 
-/// The value from standard input, without the end of its last line.
-fn read_value(name: &str) -> Result<SecretValue, Problem> {
+/// The value from standard input for this command, without the end of its last line.
+fn read_value(command: &str, name: &str) -> Result<SecretValue, Problem> {
     let mut text = SecretValue::new(String::with_capacity(4096));
     let read = if terminal::is_on_input() {
         prompt(&format!("value of {name}: "), &mut text)
@@ -174,7 +174,10 @@ fn read_value(name: &str) -> Result<SecretValue, Problem> {
         std::io::stdin().lock().take(MAX_BYTES + 1).read_to_string(&mut text.0).map(drop)
     };
     read.map_err(|error| caused(Code::InvalidInput, &error))?;
-    checked(text, "standard input")
+    checked(text, "standard input").map_err(|problem| match problem.remediation {
+        Some(_) => problem,
+        None => problem.remedied_by(format!("stockade secrets {command} {name} < FILE")),
+    })
 }
 
 fn from_file(path: &Path) -> Result<SecretValue, Problem> {
@@ -197,8 +200,7 @@ fn checked(text: SecretValue, place: &str) -> Result<SecretValue, Problem> {
     let value = text.0.strip_suffix('\n').unwrap_or(&text.0);
     let value = value.strip_suffix('\r').unwrap_or(value);
     if value.is_empty() {
-        return Err(Problem::new(Code::InvalidInput, format!("there is no value in {place}"))
-            .remedied_by("stockade secrets set NAME < FILE"));
+        return Err(Problem::new(Code::InvalidInput, format!("there is no value in {place}")));
     }
     Ok(SecretValue::new(value))
 }

@@ -1,6 +1,8 @@
 //! Toolchains of the caller's home directory for `--tools`: exactly their directories of programs and
 //! libraries, never what lies beside them: credentials, tokens, configuration, caches.
 
+mod layout;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -8,106 +10,8 @@ use stockade_core::sandbox::HostMount;
 use stockade_core::{Code, Problem};
 use stockade_plan::environment::PATH;
 
+use self::layout::layout;
 use crate::args::sandbox_flags::Tool;
-
-/// What a toolchain consists of.
-struct Layout {
-    /// Its programs; where the first of them on the search path is found, its prefix is mounted.
-    programs: &'static [&'static str],
-    /// The directories and files below a prefix that hold programs and libraries.
-    prefix: &'static [&'static str],
-    /// Directories and files below the home directory.
-    home: &'static [&'static str],
-    /// Which of those are added to the search path.
-    path: &'static [&'static str],
-    /// Variables with directories below the home directory.
-    variables: &'static [(&'static str, &'static str)],
-}
-
-const PREFIX: &[&str] = &["bin", "include", "lib", "lib64", "libexec", "share"];
-
-const fn layout(tool: Tool) -> Layout {
-    match tool {
-        Tool::Node => Layout {
-            programs: &["node"],
-            prefix: PREFIX,
-            home: &[
-                ".volta/bin",
-                ".volta/tools",
-                ".local/share/fnm/node-versions",
-                ".nvm/versions",
-            ],
-            path: &[".volta/bin"],
-            variables: &[],
-        },
-        Tool::Deno => Layout {
-            programs: &["deno"],
-            prefix: &["bin"],
-            home: &[".deno/bin"],
-            path: &[".deno/bin"],
-            variables: &[],
-        },
-        Tool::Bun => Layout {
-            programs: &["bun"],
-            prefix: &["bin"],
-            home: &[".bun/bin"],
-            path: &[".bun/bin"],
-            variables: &[],
-        },
-        Tool::Cargo => Layout {
-            programs: &[],
-            prefix: &[],
-            home: &[
-                ".cargo/bin",
-                ".rustup/settings.toml",
-                ".rustup/toolchains",
-                // Without it rustup ends at once.
-                ".rustup/update-hashes",
-            ],
-            path: &[".cargo/bin"],
-            variables: &[("RUSTUP_HOME", ".rustup")],
-        },
-        Tool::Uv => Layout {
-            programs: &["uv", "uvx"],
-            prefix: &["bin"],
-            home: &[".local/share/uv/python", ".local/share/uv/tools"],
-            path: &[],
-            variables: &[],
-        },
-        Tool::Pyenv => Layout {
-            programs: &[],
-            prefix: &[],
-            home: &[
-                ".pyenv/bin",
-                ".pyenv/libexec",
-                ".pyenv/plugins",
-                ".pyenv/shims",
-                ".pyenv/version",
-                ".pyenv/versions",
-            ],
-            path: &[".pyenv/shims", ".pyenv/bin"],
-            variables: &[("PYENV_ROOT", ".pyenv")],
-        },
-        Tool::Go => Layout {
-            programs: &["go"],
-            prefix: &["VERSION", "api", "bin", "go.env", "lib", "pkg", "src"],
-            home: &["go/bin"],
-            path: &["go/bin"],
-            variables: &[],
-        },
-        Tool::Jvm => Layout {
-            programs: &["java"],
-            prefix: &["bin", "conf", "include", "jmods", "legal", "lib", "release"],
-            home: &[".sdkman/candidates"],
-            path: &[
-                ".sdkman/candidates/java/current/bin",
-                ".sdkman/candidates/maven/current/bin",
-                ".sdkman/candidates/gradle/current/bin",
-            ],
-            variables: &[],
-        },
-    }
-}
 
 /// What the requested toolchains add to a sandbox.
 #[derive(Debug, Default, PartialEq)]
@@ -143,9 +47,12 @@ pub(super) fn find(
             }
             search.push(prefix.join("bin"));
         }
-        for below in layout.home {
-            if let Some(home) = home {
-                found.add(&home.join(below));
+        if let Some(home) = home {
+            layout.home.iter().for_each(|below| found.add(&home.join(below)));
+            for (versions, parts) in layout.versions {
+                for version in directories(home, versions) {
+                    parts.iter().for_each(|below| found.add(&version.join(below)));
+                }
             }
         }
         if found.mounts.len() == before && !is_of_system(layout.programs) {
@@ -164,8 +71,14 @@ pub(super) fn find(
             }
         }
     }
-    search.dedup();
-    let search: Vec<_> = search.iter().filter_map(|directory| directory.to_str()).collect();
+    let own = path.iter().flat_map(std::env::split_paths).filter(|directory| found.has(directory));
+    let mut all: Vec<PathBuf> = Vec::new();
+    for directory in own.chain(search) {
+        if !all.contains(&directory) {
+            all.push(directory);
+        }
+    }
+    let search: Vec<_> = all.iter().filter_map(|directory| directory.to_str()).collect();
     if !search.is_empty() {
         found.variables.push(("PATH".to_owned(), format!("{}:{PATH}", search.join(":"))));
     }
@@ -173,6 +86,11 @@ pub(super) fn find(
 }
 
 impl Toolchains {
+    /// Whether a directory is shown.
+    fn has(&self, directory: &Path) -> bool {
+        self.mounts.iter().any(|mount| directory.starts_with(&mount.inside))
+    }
+
     /// Mounts a file or directory read-only at its own path. A link is mounted at its own path too,
     /// and what it leads to at that path.
     fn add(&mut self, path: &Path) {
@@ -184,6 +102,28 @@ impl Toolchains {
             }
         }
     }
+}
+
+/// The directories of a pattern whose parts `*` are every directory of their parent that is not hidden, in
+/// order.
+fn directories(top: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut all = vec![top.to_owned()];
+    for part in pattern.split('/') {
+        all = match part {
+            "*" => all.iter().flat_map(|directory| visible(directory)).collect(),
+            name => all.into_iter().map(|directory| directory.join(name)).collect(),
+        };
+    }
+    all
+}
+
+fn visible(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let visible = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    let mut paths: Vec<_> =
+        visible.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    paths.sort();
+    paths
 }
 
 /// Whether the system has such a program, which every sandbox sees.
@@ -226,11 +166,19 @@ mod tests {
             ".local/bin/uv",
             ".local/share/uv/credentials/x",
             ".local/share/uv/python/3/bin/python",
+            ".local/share/uv/python/3/pip.conf",
+            ".local/share/uv/tools/x/pyvenv.cfg",
+            ".local/share/uv/tools/x/uv-receipt.toml",
+            ".nvm/alias/default",
+            ".nvm/versions/node/v20/bin/node",
+            ".nvm/versions/node/v20/etc/npmrc",
+            ".nvm/versions/node/v20/.npmrc",
         ] {
             std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
             std::fs::write(root.join(file), "canary").unwrap();
         }
-        let path = std::env::join_paths([root.join("node/bin"), root.join(".local/bin")]).unwrap();
+        let own = ["node/bin", ".local/bin", ".nvm/versions/node/v20/bin", ".nvm/alias"];
+        let path = std::env::join_paths(own.map(|below| root.join(below))).unwrap();
         let found = find(&[Tool::Cargo, Tool::Node, Tool::Uv], Some(&root), Some(path)).unwrap();
         let mut inside: Vec<_> = found
             .mounts
@@ -243,16 +191,21 @@ mod tests {
             [
                 ".cargo/bin",
                 ".local/bin/uv",
-                ".local/share/uv/python",
+                ".local/share/uv/python/3/bin",
+                ".local/share/uv/tools/x/pyvenv.cfg",
+                ".nvm/versions/node/v20/bin",
                 ".rustup/settings.toml",
-                ".rustup/toolchains",
+                ".rustup/toolchains/stable/bin",
                 "node/bin",
                 "node/lib",
             ]
         );
         assert!(found.mounts.iter().all(|mount| !mount.writable));
         let (_, path) = found.variables.iter().find(|(name, _)| name == "PATH").unwrap();
-        assert!(path.contains("node/bin:") && path.ends_with(PATH), "{path}");
+        let of_caller = own[..1].iter().chain(&own[2..3]).map(|below| root.join(below));
+        let of_caller = std::env::join_paths(of_caller).unwrap().into_string().unwrap();
+        assert!(path.starts_with(&of_caller) && path.ends_with(PATH), "{path}");
+        assert!(!path.contains(".nvm/alias"), "{path}");
         assert!(find(&[Tool::Pyenv], Some(&root), None).is_err());
     }
 }

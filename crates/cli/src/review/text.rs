@@ -56,12 +56,17 @@ pub(crate) fn left(changes: &BundleChanges) -> String {
     if not.is_empty() { String::new() } else { format!(" ({})", not.join(", ")) }
 }
 
-/// How many paths a bundle changes, and what can be done with it.
+/// How many paths a bundle changes, and what can be done with it: only what works.
 pub(crate) fn next_steps(changes: &BundleChanges, id: &str) -> String {
     let (changed, id) = (changed(changes), short_id(id));
-    format!(
-        "{changed}: show with `stockade diff {id}`, apply with `stockade apply {id}`, delete with `stockade reject {id}`"
-    )
+    let apply = match changes {
+        BundleChanges { total: 1.., .. } => format!("apply with `stockade apply {id}`, "),
+        BundleChanges { ignored: 1.., .. } => {
+            format!("apply with `stockade apply {id} --include-ignored`, ")
+        }
+        _ => String::new(),
+    };
+    format!("{changed}: show with `stockade diff {id}`, {apply}delete with `stockade reject {id}`")
 }
 
 /// A bundle on one line.
@@ -109,5 +114,16 @@ mod tests {
         assert_eq!(changed(&changes), "5 paths changed (40 ignored, 2 refused, 3 applied)");
         let changes = BundleChanges { total: 2, ..BundleChanges::default() };
         assert_eq!(changed(&changes), "2 paths changed");
+    }
+
+    #[test]
+    fn only_steps_that_work_are_named() {
+        let steps = |changes| next_steps(&changes, "0123456789abcdef");
+        let changes = BundleChanges { refused: 2, ..BundleChanges::default() };
+        assert!(!steps(changes).contains("stockade apply"), "{}", steps(changes));
+        let changes = BundleChanges { ignored: 1, ..changes };
+        assert!(steps(changes).contains("`stockade apply 0123456789ab --include-ignored`"));
+        let changes = BundleChanges { total: 1, ..changes };
+        assert!(steps(changes).contains("`stockade apply 0123456789ab`"));
     }
 }

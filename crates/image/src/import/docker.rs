@@ -1,5 +1,6 @@
 //! What `docker save` writes: `manifest.json` names the configuration and the layers of each image.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -9,7 +10,10 @@ use super::{Error, Selection, archive};
 use crate::digest::Digest;
 use crate::document::{Descriptor, InvalidDocument, Manifest};
 use crate::reference::Reference;
-use crate::store::{Image, Store};
+use crate::store::{Image, Store, Taken};
+
+/// The most names of all images of an archive.
+const MAX_NAMES: usize = 10_000;
 
 /// One image in `manifest.json`.
 #[derive(Debug, Deserialize)]
@@ -57,10 +61,14 @@ pub(super) fn archive(
     if saved.is_empty() {
         return Err(wrong("it has no image".to_owned()));
     }
+    if saved.len() > MAX_NAMES || known.len() > MAX_NAMES {
+        return Err(wrong(format!("it has more than {MAX_NAMES} names")));
+    }
     if saved.len() > 1 && wanted.reference.is_some() {
         return Err(Error::Several { path: path.to_owned(), known });
     }
     let mut images = Vec::new();
+    let mut taken: BTreeMap<Vec<u8>, Taken> = BTreeMap::new();
     for image in saved {
         let part = |name: &str| {
             content.file(name).cloned().ok_or_else(|| wrong(format!("{name} is missing")))
@@ -89,11 +97,13 @@ pub(super) fn archive(
         if names.is_empty() {
             return Err(Error::NoName(path.to_owned()));
         }
-        for name in names {
-            images.push(addition.add(&name, wanted.platform, &text, None)?);
-        }
+        // Many entries may be one image.
+        let known = taken.get(&text).cloned();
+        let image = known.map_or_else(|| addition.take(wanted.platform, &text, None), Ok)?;
+        taken.insert(text, image.clone());
+        images.push(image.named(names));
     }
-    Ok(images)
+    Ok(addition.add_all(images)?)
 }
 
 fn descriptor(kind: &str, digest: Digest, size: u64) -> Descriptor {

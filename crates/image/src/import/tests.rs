@@ -154,6 +154,35 @@ fn what_docker_saves_is_imported_with_its_names() {
 }
 
 #[test]
+fn an_archive_with_thousands_of_names_is_imported_at_once() {
+    let scene = Scene::new();
+    let names = |count: usize| {
+        let names: Vec<_> = (0..count).map(|number| format!("\"app:{number}\"")).collect();
+        format!("[{}]", names.join(","))
+    };
+    docker_archive(&scene, &names(10_000));
+    let started = std::time::Instant::now();
+    let made = scene.import("docker-archive:@/saved.tar", None).unwrap();
+    // Each name by itself wrote the whole list again, which took minutes.
+    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+    assert_eq!((made.len(), scene.store.list().unwrap().len()), (10_000, 10_000));
+    docker_archive(&scene, &names(10_001));
+    let refused = scene.import("docker-archive:@/saved.tar", None);
+    assert!(matches!(refused, Err(Error::Kind { .. })), "{refused:?}");
+}
+
+#[test]
+fn an_archive_with_one_wrong_image_changes_no_name() {
+    let scene = Scene::new();
+    docker_archive(
+        &scene,
+        r#"["app:1"]},{"Config":"c.json","RepoTags":["app:2"],"Layers":["none"]},{"Config":"c.json","RepoTags":["app:3"]"#,
+    );
+    assert!(scene.import("docker-archive:@/saved.tar", None).is_err());
+    assert!(scene.store.list().unwrap().is_empty());
+}
+
+#[test]
 fn a_tar_and_a_directory_become_an_image_of_one_layer() {
     let scene = Scene::new();
     let root = scene.at("root");

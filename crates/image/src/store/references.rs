@@ -1,5 +1,6 @@
 //! The list of names: which manifest a name leads to, for each platform.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -90,16 +91,22 @@ impl Record {
         }
     }
 
-    /// Whether a new record takes this one's name.
-    pub(super) fn is_replaced_by(&self, new: &Self) -> bool {
-        let same_name = self.reference.is_same_repository(&new.reference)
-            && match (self.reference.tag(), new.reference.tag()) {
-                (Some(one), Some(other)) => one == other,
-                (None, None) => self.digest == new.digest,
-                _ => false,
-            };
-        same_name && self.platform == new.platform
+    /// What only one record may have: its name, the digest of a name without a tag, and the platform.
+    fn key(&self) -> (String, Option<Digest>, Platform) {
+        let name = &self.reference;
+        let tag = name.tag();
+        let whole =
+            format!("{}/{}:{}", name.registry(), name.repository(), tag.unwrap_or_default());
+        (whole, tag.is_none().then(|| self.digest.clone()), self.platform.clone())
     }
+}
+
+/// Adds records. Each takes its name from the record that had it.
+pub(super) fn add(known: &mut Vec<Record>, new: Vec<Record>) {
+    let mut named: BTreeMap<_, Record> =
+        known.drain(..).map(|record| (record.key(), record)).collect();
+    named.extend(new.into_iter().map(|record| (record.key(), record)));
+    known.extend(named.into_values());
 }
 
 /// The present time.

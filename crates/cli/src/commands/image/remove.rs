@@ -96,7 +96,12 @@ fn remove_there(texts: &[String]) -> Result<Done, Failure> {
 
 /// The names that a name or an id means.
 fn names(store: &Store, text: &str) -> Result<Vec<Reference>, Problem> {
-    let mut names: Vec<_> = find(store, text)?.into_iter().map(|record| record.reference).collect();
+    let found = find(store, text).map_err(|problem| match problem.code {
+        // To download it in order to remove it helps nobody.
+        Code::ImageNotFound => problem.remedied_by("stockade image ls"),
+        _ => problem,
+    });
+    let mut names: Vec<_> = found?.into_iter().map(|record| record.reference).collect();
     names.dedup();
     Ok(names)
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use stockade_api::Volume;
-use stockade_core::VolumeName;
 use stockade_core::cache::PROJECT_LABEL;
 use stockade_core::sandbox::CacheMount;
+use stockade_core::{Code, Problem, VolumeName};
 use stockade_review::CurrentProject;
 use stockade_volume::of_cache;
 
@@ -78,30 +78,27 @@ fn rm(arguments: &RemoveVolumes) -> Result<u8, Failure> {
     let all = VolumeStore::open()?.list(Detail::Names)?;
     let find = |name: &VolumeName| all.iter().find(|volume| volume.name == *name);
     let project = current_project()?;
-    let own = |text: &String| {
+    let own = |text: &str| {
         let mount = CacheMount {
             owner: owner(),
-            name: VolumeName::new(text.as_str()).ok()?,
+            name: VolumeName::new(text).ok()?,
             project: project.root().map(Path::to_owned),
             inside: None,
         };
         let (name, _) = of_cache(&mount).ok()?;
-        find(&name).map(|volume| volume.name.to_string())
+        find(&name).map(|volume| volume.name.clone())
     };
-    let is_cache = |text: &String| {
-        let name = VolumeName::new(text.as_str()).ok();
-        name.and_then(|name| find(&name)).is_some_and(|it| it.cache().is_some())
+    let by_volume = |text: &str| {
+        let name = VolumeName::new(text).ok()?;
+        find(&name).filter(|volume| volume.cache().is_some()).map(|it| it.name.clone())
     };
-    let names: Vec<_> = arguments
-        .name
-        .iter()
-        .map(|text| match is_cache(text) {
-            true => text.clone(),
-            // A volume that is no cache is not removed by its name.
-            false => own(text).unwrap_or_else(|| format!("cache-{text}")),
+    // A volume that is no cache is not removed by its name.
+    remove(arguments, |text| {
+        by_volume(text).or_else(|| own(text)).ok_or_else(|| {
+            Problem::new(Code::NotFound, format!("there is no cache {}", text.escape_debug()))
+                .remedied_by("stockade cache ls --all")
         })
-        .collect();
-    remove(&names, arguments)
+    })
 }
 
 fn prune(arguments: &PruneCaches) -> Result<u8, Failure> {

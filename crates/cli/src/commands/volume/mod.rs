@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     match &arguments.what {
         VolumeCommand::Create(create) => self::create(create),
         VolumeCommand::Ls(list) => self::list(list),
-        VolumeCommand::Rm(rm) => remove(&rm.name, rm),
+        VolumeCommand::Rm(rm) => remove(rm, name),
         VolumeCommand::Inspect(inspect) => self::inspect(inspect),
         VolumeCommand::Prune(prune) => self::prune(prune),
     }
@@ -108,11 +108,16 @@ fn inspect(arguments: &InspectVolumes) -> Result<u8, Failure> {
 }
 
 /// Removes volumes, and reports each that is missing or in use.
-fn remove(names: &[String], arguments: &RemoveVolumes) -> Result<u8, Failure> {
+/// `volume` finds the volume that an argument means.
+fn remove(
+    arguments: &RemoveVolumes,
+    volume: impl Fn(&str) -> Result<VolumeName, Problem>,
+) -> Result<u8, Failure> {
     let (mut wanted, mut failed) = (Vec::new(), Vec::new());
-    for text in names {
-        match name(text) {
+    for text in &arguments.name {
+        match volume(text) {
             Ok(name) => wanted.push(name),
+            Err(problem) if arguments.force && problem.code == Code::NotFound => {}
             Err(problem) => failed.push((text.clone(), problem.into())),
         }
     }
