@@ -88,7 +88,7 @@ fn list(arguments: &secrets::ListSecrets) -> Result<u8, Failure> {
 
 fn rotate(arguments: secrets::RotateSecret) -> Result<u8, Failure> {
     let secrets::RotateSecret { name, common } = arguments;
-    let input = read_value("rotate", &name)?;
+    let input = read_value(false, &name)?;
     let rotated = remote::with(common.server_mode, async |remote| {
         let all = remote.sandboxes.secrets(remote.caller(), Empty {}).await?;
         let known = all.secrets.iter().find(|secret| secret.id == name || secret.name == name);
@@ -145,7 +145,7 @@ fn report(secret: &StoredSecret, json: bool, what: &str) -> Result<u8, Failure> 
 
 /// The fields of a new secret.
 fn values(name: &str, kind: &str) -> Result<BTreeMap<String, SecretValue>, Problem> {
-    as_fields(kind, read_value("set", name)?)
+    as_fields(kind, read_value(true, name)?)
 }
 
 /// The fields in an input: a JSON object of them or, for a type with one field, its value.
@@ -165,8 +165,9 @@ fn as_fields(kind: &str, input: SecretValue) -> Result<BTreeMap<String, SecretVa
     Ok([(field.to_owned(), input)].into())
 }
 
-/// The value from standard input for this command, without the end of its last line.
-fn read_value(command: &str, name: &str) -> Result<SecretValue, Problem> {
+/// The value from standard input, without the end of its last line. `is_new` is not set for the next
+/// version of a secret.
+fn read_value(is_new: bool, name: &str) -> Result<SecretValue, Problem> {
     let mut text = SecretValue::new(String::with_capacity(4096));
     let read = if terminal::is_on_input() {
         prompt(&format!("value of {name}: "), &mut text)
@@ -176,7 +177,8 @@ fn read_value(command: &str, name: &str) -> Result<SecretValue, Problem> {
     read.map_err(|error| caused(Code::InvalidInput, &error))?;
     checked(text, "standard input").map_err(|problem| match problem.remediation {
         Some(_) => problem,
-        None => problem.remedied_by(format!("stockade secrets {command} {name} < FILE")),
+        None if is_new => problem.remedied_by(format!("stockade secrets set {name} < FILE")),
+        None => problem.remedied_by(format!("stockade secrets rotate {name} < FILE")),
     })
 }
 
