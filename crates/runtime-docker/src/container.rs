@@ -13,7 +13,7 @@ use stockade_jail::container::WaitingInit;
 use stockade_runtime::{Error, Result};
 use stockade_runtime_native::StagedContainer;
 
-use crate::engine::{DEADLINE, Engine, Failure};
+use crate::engine::{DEADLINE, Engine, Failure, is_full_disk};
 use crate::request;
 
 /// How long the engine may take to start a container, and its init to connect.
@@ -30,13 +30,7 @@ const FILE_BYTES: usize = 1 << 20;
 pub(crate) async fn create(engine: &Engine, name: &str, body: ContainerCreateBody) -> Result<()> {
     let options = CreateContainerOptions { name: Some(name.to_owned()), platform: String::new() };
     let created = engine.request(|client| client.create_container(Some(options), body)).await;
-    let created = created.map_err(|failure| match failure {
-        // A full disk is no fault of the request.
-        Failure::Refused(reason) if !reason.contains("no space left") => {
-            Error::Invalid(format!("the Docker engine refuses the container: {}", reason.trim()))
-        }
-        failure => failure.into_error("create the container"),
-    })?;
+    let created = created.map_err(not_created)?;
     match created.warnings.into_iter().find(|warning| warning.contains("discarded")) {
         None => Ok(()),
         Some(warning) => Err(Error::Wall {
@@ -71,10 +65,20 @@ pub(crate) async fn start(
     }
 }
 
+fn not_created(failure: Failure) -> Error {
+    match failure {
+        // A full disk is no fault of the request.
+        Failure::Refused(reason) if !is_full_disk(&reason) => {
+            Error::Invalid(format!("the Docker engine refuses the container: {}", reason.trim()))
+        }
+        failure => failure.into_error("create the container"),
+    }
+}
+
 fn not_started(failure: Failure) -> Error {
     match failure {
         Failure::Refused(reason) | Failure::Conflict(reason) | Failure::NotFound(reason)
-            if !reason.contains("no space left") =>
+            if !is_full_disk(&reason) =>
         {
             let reason = format!("the Docker engine cannot start it: {}", reason.trim());
             Error::Wall { wall: "root".to_owned(), reason }
@@ -186,4 +190,22 @@ fn first_file(archive: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     entry.take(FILE_BYTES as u64).read_to_end(&mut content).ok()?;
     Some(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_of_the_engine_is_no_fault_of_the_request() {
+        let text = "mkdir /var/lib/docker/overlay2/0: no space left on device";
+        for refused in [not_created, not_started] {
+            let full = refused(Failure::Refused(text.to_owned()));
+            assert!(matches!(full, Error::Exhausted(_)), "{full:?}");
+        }
+        let wrong = not_created(Failure::Refused("invalid volume".to_owned()));
+        assert!(matches!(wrong, Error::Invalid(_)), "{wrong:?}");
+        let wrong = not_started(Failure::Refused("exec format error".to_owned()));
+        assert!(matches!(wrong, Error::Wall { .. }), "{wrong:?}");
+    }
 }

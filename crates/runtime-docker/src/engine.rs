@@ -110,6 +110,11 @@ fn too_slow() -> Error {
     Error::Deadline("get an answer of the Docker engine")
 }
 
+/// Whether an answer of the engine says that its disk is full.
+pub(crate) fn is_full_disk(text: &str) -> bool {
+    text.contains("no space left on device")
+}
+
 impl Failure {
     /// The error of an operation that needed the answer.
     pub(crate) fn into_error(self, operation: &str) -> Error {
@@ -118,7 +123,7 @@ impl Failure {
             Self::NotFound(text) | Self::Conflict(text) | Self::Refused(text) => text,
         };
         let text = text.trim();
-        if text.contains("no space left on device") {
+        if is_full_disk(text) {
             return Error::Exhausted(format!("the Docker engine cannot {operation}: {text}"));
         }
         Error::Unreachable {
