@@ -12,7 +12,8 @@ use stockade_runtime::Content;
 use tokio::io::AsyncReadExt as _;
 
 use crate::failure::Failure;
-use crate::http::{Download, Place, Repeat, Sent};
+use crate::http::{Download, Place, Sent};
+use crate::repeat::Repeat;
 
 /// The most that is read of the stream of a command.
 const STREAM_BYTES: u64 = 4 << 20;
@@ -253,16 +254,8 @@ impl Execd {
     /// The events of a command until its stream ends.
     async fn stream(&self, body: &Value) -> Result<Vec<StreamEvent>, Failure> {
         let sent = Sent::json(body);
-        let mut attempt = 0;
-        let (_, stream) = loop {
-            match self.0.open(Method::POST, "/command", &sent).await {
-                Err(failure) if failure.is_unseen() && attempt < 3 => {
-                    attempt += 1;
-                    tokio::time::sleep(std::time::Duration::from_millis(200 * attempt)).await;
-                }
-                other => break other?,
-            }
-        };
+        let opened = Repeat::IfUnseen.send(|| self.0.open(Method::POST, "/command", &sent)).await?;
+        let (_, stream) = opened;
         let mut text = Vec::new();
         let mut stream = stream.take(STREAM_BYTES);
         let read = stream.read_to_end(&mut text);

@@ -1,5 +1,5 @@
-//! One request to the server or to a sandbox: a connection of its own, a deadline, a limit on the
-//! answer, and repetitions where they are safe.
+//! One request to the server or to a sandbox: a connection of its own, a deadline, and a limit on the
+//! answer.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
@@ -29,24 +29,11 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::address::Protocol;
 use crate::failure::Failure;
+use crate::repeat::Repeat;
+use crate::upload::{Parts, Progress};
 
 /// The largest answer that is read as a whole, in bytes.
 const ANSWER_BYTES: usize = 16 << 20;
-/// How often a request is sent, and the pause before it is sent again, which grows.
-const ATTEMPTS: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(150);
-/// The longest pause that a server can ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// Whether a request may be sent again when it is unknown whether the server has seen it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    /// It may: it has the same effect twice.
-    Always,
-    /// Only if the server has certainly not acted on it.
-    IfUnseen,
-}
-
 /// The server or a sandbox, with the headers that it wants.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -103,28 +90,7 @@ impl Place {
         sent: Sent,
         repeat: Repeat,
     ) -> Result<Answer, Failure> {
-        let mut attempt = 1;
-        loop {
-            let failure = match self.call_once(&method, path, &sent).await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            let may_repeat = match repeat {
-                Repeat::Always => failure.is_transient(),
-                Repeat::IfUnseen => failure.is_unseen(),
-            };
-            if !may_repeat || attempt == ATTEMPTS {
-                return Err(failure);
-            }
-            let asked = match &failure {
-                Failure::Refused { retry_after, .. } => retry_after.map(Duration::from_secs),
-                _ => None,
-            };
-            let pause = asked.unwrap_or_else(|| PAUSE * 2_u32.pow(attempt - 1)).min(LONGEST_PAUSE);
-            tracing::debug!(place = %self.name(), %failure, "a request is sent again");
-            tokio::time::sleep(pause).await;
-            attempt += 1;
-        }
+        repeat.send(|| self.call_once(&method, path, &sent)).await
     }
 
     async fn call_once(&self, method: &Method, path: &str, sent: &Sent) -> Result<Answer, Failure> {
@@ -138,7 +104,8 @@ impl Place {
         tokio::time::timeout(self.timeout, all).await.map_err(late)?
     }
 
-    /// Sends a request whose content is read while it is sent; it is sent once.
+    /// Sends a request whose content is read while it is sent; it is sent once. It takes as long as the content,
+    /// but fails when the server takes nothing for the time of one request.
     pub(crate) async fn upload(
         &self,
         path: &str,
@@ -147,11 +114,19 @@ impl Place {
         content: Content,
         after: Vec<u8>,
     ) -> Result<Answer, Failure> {
-        let parts = Parts { before: Some(before), content: Some(content), after: Some(after) };
-        let body = StreamBody::new(parts).boxed_unsync();
-        let open = self.send(Method::POST, path, &sent, body).await?;
-        let late = |_| Failure::TimedOut(self.name());
-        tokio::time::timeout(self.timeout, self.whole(open)).await.map_err(late)?
+        let progress = Progress::default();
+        let body = StreamBody::new(Parts::new(before, content, after, &progress)).boxed_unsync();
+        let mut all = std::pin::pin!(async {
+            let open = self.send(Method::POST, path, &sent, body).await?;
+            self.whole(open).await
+        });
+        loop {
+            match tokio::time::timeout(self.timeout, &mut all).await {
+                Ok(answered) => return answered,
+                Err(_) if progress.is_seen_within(self.timeout) => {}
+                Err(_) => return Err(Failure::TimedOut(self.name())),
+            }
+        }
     }
 
     /// Sends a request, and returns the answer before its body has arrived, if it is a success.
@@ -323,44 +298,6 @@ impl AsyncRead for Download {
     }
 }
 
-/// The parts of a body: what comes before a content, the content, and what comes after it.
-struct Parts {
-    before: Option<Vec<u8>>,
-    content: Option<Content>,
-    after: Option<Vec<u8>>,
-}
-
-/// The largest part of a content.
-const PART_BYTES: usize = 64 << 10;
-
-impl futures_util::Stream for Parts {
-    type Item = io::Result<Frame<Bytes>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(Bytes::from(bytes)))));
-        if let Some(before) = self.before.take() {
-            return frame(before);
-        }
-        if let Some(content) = &mut self.content {
-            let mut bytes = vec![0; PART_BYTES];
-            let mut buffer = ReadBuf::new(&mut bytes);
-            match content.as_mut().poll_read(cx, &mut buffer) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(Ok(())) => {
-                    let length = buffer.filled().len();
-                    if length > 0 {
-                        bytes.truncate(length);
-                        return frame(bytes);
-                    }
-                    self.content = None;
-                }
-            }
-        }
-        self.after.take().map_or(Poll::Ready(None), frame)
-    }
-}
-
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -370,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_told_from_an_address() {
+    fn a_port_is_not_a_part_of_an_address() {
         for (authority, expected) in [
             ("box.example", ("box.example", 80)),
             ("127.0.0.1:8080", ("127.0.0.1", 8080)),
@@ -382,7 +319,7 @@ mod tests {
                 authority: authority.to_owned(),
                 path: String::new(),
                 headers: Vec::new(),
-                timeout: PAUSE,
+                timeout: Duration::from_secs(1),
             };
             assert_eq!(place.host_and_port(), expected, "{authority}");
         }

@@ -9,8 +9,8 @@
 //! The key of the server is sent to the server only, in requests about the life cycle: never to the
 //! address of a sandbox, and never into one. What a sandbox answers is not trusted.
 //!
-//! Reading order: `address` (where the server is), `http` (one request, with its deadline and its
-//! repetitions), `failure` (what an answer means), `lifecycle` and `execd` (the operations), `record`
+//! Reading order: `address` (where the server is), `http` (one request, with its deadline), `upload` (a body
+//! that is read while it is sent), `failure` (what an answer means), `repeat` (what is sent again), `lifecycle` and `execd` (the operations), `record`
 //! (what is known of a sandbox here), `client`, `creation` and `state`, `script`, `commands`, `follow` and `feed`
 //! (commands), `files`, `tree`, `runtime` (the trait).
 
@@ -26,12 +26,14 @@ mod follow;
 mod http;
 mod lifecycle;
 mod record;
+mod repeat;
 mod request;
 mod runtime;
 mod script;
 mod state;
 mod status;
 mod tree;
+mod upload;
 
 pub use address::{Address, Protocol};
 pub use client::{OpenSandbox, Options};

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::address::Address;
 use crate::failure::Failure;
-use crate::http::{Answer, Place, Repeat, Sent};
+use crate::http::{Answer, Place, Sent};
+use crate::repeat::Repeat;
 
 /// The header with the key of the server.
 const KEY: HeaderName = HeaderName::from_static("open-sandbox-api-key");
