@@ -454,7 +454,8 @@ fn a_registry_leads_nowhere_inside() {
             }
         }
         assert_eq!(heard(), "ready\n", "nothing connected");
-        assert_eq!(internet.take().iter().filter(|told| told["way"] == "token").count(), 10);
+        let requests = internet.take();
+        assert_eq!(requests.iter().filter(|request| request["way"] == "token").count(), 10);
         // The listener can be reached: by its address, which the user may name.
         internet.stockade(&["image", "pull", "127.0.0.1:8000/x:1"]).finish().ends_with(1);
         assert!(heard().contains("connected"));

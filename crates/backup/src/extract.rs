@@ -82,7 +82,7 @@ impl<'d> Target<'d> {
         let mut file = self.root.create_file(path, 0o600).map_err(failed)?;
         let mut buffer = vec![0; 256 << 10];
         loop {
-            // An error of the archive is told apart from one of the file.
+            // An error of the archive is another one than that of the file.
             let length = content.read(&mut buffer).map_err(Error::Read)?;
             if length == 0 {
                 break;

@@ -34,7 +34,7 @@ impl OpenSandbox {
         Input::new(sender)
     }
 
-    /// Passes on all pieces. Who writes to a command that has ended is told so, by the end of this.
+    /// Passes on all pieces. It ends when the command has ended, so that the next write fails.
     async fn pass_all(
         &self,
         id: &SandboxId,

@@ -38,8 +38,8 @@ pub(crate) fn directory(exec: &ExecId) -> String {
     format!("{DIRECTORY}/{exec}")
 }
 
-/// The command line that runs a script. The command in it runs once: whoever makes the directory `started`
-/// first runs it, and each later script waits for that one, so that it ends with the command.
+/// The command line that runs a script. The command in it runs once: the script that makes the directory
+/// `started` runs it, and each later script waits for that one, so that it ends with the command.
 pub(crate) fn start(exec: &ExecId) -> String {
     format!("exec sh {}/{SCRIPT}", directory(exec))
 }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_from_what_ends_so() {
+    fn what_cannot_be_run_differs_from_what_ends_with_that_code() {
         let exec = ExecId::new("one").unwrap();
         for (program, path, expected) in [
             ("no-such-program", None, "program 2"),

@@ -1,4 +1,4 @@
-//! What a user is told about a volume that cannot be used or removed.
+//! The problems of volumes that cannot be used or removed, as users see them.
 
 use std::collections::BTreeMap;
 

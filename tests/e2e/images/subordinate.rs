@@ -57,6 +57,13 @@ fn stockade(world: &World, ranges: &str, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
+/// The standard output of a command that must succeed.
+#[track_caller]
+fn succeeds(output: Output) -> String {
+    assert!(output.status.success(), "{}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn text(output: &Output) -> String {
     format!(
         "{}{}{}",
@@ -148,11 +155,7 @@ fn a_sandbox_has_them_to_its_end(world: &World) {
     }
     let ranges = format!("{}:{FIRST}:65536\n", world.identity.uid());
     let call = |words: &[&str]| stockade(world, &ranges, words);
-    let works = |words: &[&str]| {
-        let output = call(words);
-        assert!(output.status.success(), "{words:?}: {}", text(&output));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let works = |words: &[&str]| succeeds(call(words));
     let create =
         ["create", "--id", "box", "--pull", "never", "--image", "many:1", "--workspace", "."];
     works(&create);
@@ -254,11 +257,7 @@ fn a_killed_server_and_keeper_leave_none_of_their_files(world: &World) {
         return;
     }
     let ranges = format!("{}:{FIRST}:65536\n", world.identity.uid());
-    let works = |words: &[&str]| {
-        let output = stockade(world, &ranges, words);
-        assert!(output.status.success(), "{words:?}: {}", text(&output));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let works = |words: &[&str]| succeeds(stockade(world, &ranges, words));
     works(&["create", "--id", "box", "--pull", "never", "--image", "many:1"]);
     works(&["exec", "--user", "33", "box", "--", "sh", "-c", "umask 077; echo kept > /data/own"]);
     let data = world.data();
@@ -281,11 +280,7 @@ fn a_volume_of_other_ids_disturbs_no_other_one(world: &World) {
         return;
     }
     let ranges = format!("{}:{FIRST}:65536\n", world.identity.uid());
-    let works = |words: &[&str]| {
-        let output = stockade(world, &ranges, words);
-        assert!(output.status.success(), "{words:?}: {}", text(&output));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let works = |words: &[&str]| succeeds(stockade(world, &ranges, words));
     let fill = "umask 077; mkdir /kept/own; head -c 100000 /dev/zero > /kept/own/file; stat -c %u /kept/own";
     let run = ["run", "--discard", "--image", "many:1", "--user", "33", "-v", "data:/kept", "--"];
     assert_eq!(works(&[&run[..], &["sh", "-c", fill]].concat()), "33\n");

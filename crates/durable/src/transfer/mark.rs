@@ -1,5 +1,5 @@
-//! A mark in a database: what is in it was copied by whoever knows the mark. It is a view, so that the tables
-//! stay those of every store.
+//! A mark in a database, with a random name: the command that knows the name has copied what is there. It is
+//! a view, so that the tables stay those of every store.
 
 use super::tables::quoted;
 use crate::{Error, Result, Statement, Store};

@@ -31,7 +31,7 @@ pub trait Backend: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether a command waits for who does not read its output.
+    /// Whether a command waits while nobody reads its output.
     ///
     /// # Errors
     /// The reason with which cases are skipped.
@@ -39,7 +39,7 @@ pub trait Backend: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether a signal that ended a command is told from an exit code.
+    /// Whether the end by a signal differs from an exit code.
     ///
     /// # Errors
     /// The reason with which cases are skipped.
