@@ -50,7 +50,9 @@ impl OpenSandbox {
     pub fn new(options: Options) -> Self {
         let unset = || Unsupported {
             reason: "no server of OpenSandbox is configured".to_owned(),
-            remedy: Some("export OPENSANDBOX_DOMAIN=HOST:PORT OPENSANDBOX_API_KEY=KEY".to_owned()),
+            remedy: Some(
+                "OPENSANDBOX_DOMAIN=HOST:PORT OPENSANDBOX_API_KEY=KEY stockade serve".to_owned(),
+            ),
         };
         let invalid = |reason| Unsupported { reason, remedy: None };
         let server = match options.address {

@@ -97,7 +97,7 @@ impl Failure {
                 401 | 403 => Error::Unavailable {
                     what: "the server of OpenSandbox".to_owned(),
                     reason: format!("it refused the key: {code} {message}"),
-                    remedy: "export OPENSANDBOX_API_KEY=KEY".to_owned(),
+                    remedy: "OPENSANDBOX_API_KEY=KEY stockade serve".to_owned(),
                 },
                 400 | 409 | 413 | 422 | 501 => Error::Invalid(message.clone()),
                 _ => self.unreachable(),
