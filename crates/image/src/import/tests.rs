@@ -161,10 +161,8 @@ fn an_archive_with_thousands_of_names_is_imported_at_once() {
         format!("[{}]", names.join(","))
     };
     docker_archive(&scene, &names(10_000));
-    let started = std::time::Instant::now();
+    // If each name wrote the whole list again, the test would reach its time limit.
     let made = scene.import("docker-archive:@/saved.tar", None).unwrap();
-    // Each name by itself wrote the whole list again, which took minutes.
-    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
     assert_eq!((made.len(), scene.store.list().unwrap().len()), (10_000, 10_000));
     docker_archive(&scene, &names(10_001));
     let refused = scene.import("docker-archive:@/saved.tar", None);
