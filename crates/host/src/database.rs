@@ -15,6 +15,10 @@ use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
 use stockade_service::MIGRATIONS;
 
+/// The id of a server that is alone on its database.
+const ALONE: &str = "local";
+/// The file with the id of the server of a data directory whose records are elsewhere.
+const HOST: &str = "host";
 /// The SQLite file.
 const FILE: &str = "stockade.db";
 /// The file that names the server instead: its address, without user and password.
@@ -24,17 +28,31 @@ const SCHEMA: &str = "stockade";
 /// How long the previous process may take to close the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the records of a data directory.
+/// The records of a data directory.
+pub(crate) struct Database {
+    pub(crate) store: Arc<dyn Store>,
+    /// The id of the server of this directory among those on the same database.
+    pub(crate) host: String,
+}
+
+/// Opens the records of a data directory. Servers that share a database have one directory each.
 pub(crate) async fn open(
     data: &DataDir,
     url: Option<&str>,
+    is_shared: bool,
     synchronous: Synchronous,
-) -> Result<Arc<dyn Store>, Problem> {
+) -> Result<Database, Problem> {
     let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
     let elsewhere = read_place(&real)?;
     match (url, elsewhere) {
-        (Some(url), elsewhere) => open_server(&real, url, elsewhere.as_deref()).await,
-        (None, None) => open_file(data, &real, synchronous).await,
+        (Some(url), elsewhere) => {
+            let store = open_server(&real, url, elsewhere.as_deref(), is_shared).await?;
+            Ok(Database { store, host: host(&real, elsewhere.is_some())? })
+        }
+        (None, None) => {
+            let store = open_file(data, &real, synchronous).await?;
+            Ok(Database { store, host: ALONE.to_owned() })
+        }
         (None, Some(place)) => {
             let message = format!("the records of {} are in {place}", data.path().display());
             Err(Problem::new(Code::InvalidInput, message).remedied_by(format!(
@@ -54,11 +72,12 @@ pub(crate) fn has_password(url: &str) -> bool {
     }
 }
 
-/// Opens a schema, which no other server may use at the same time.
+/// Opens a schema, which no other server may use at the same time unless it is shared.
 async fn open_server(
     data: &Path,
     url: &str,
     elsewhere: Option<&str>,
+    is_shared: bool,
 ) -> Result<Arc<dyn Store>, Problem> {
     let place = place(url)?;
     if elsewhere.is_some_and(|known| known != place) {
@@ -80,11 +99,11 @@ async fn open_server(
         schema: SCHEMA.to_owned(),
         certificate_authorities: AUTHORITIES.iter().map(PathBuf::from).collect(),
         migrations: MIGRATIONS,
-        exclusive: true,
+        exclusive: !is_shared,
     };
     let store = Postgres::open(options).await.map_err(|error| server_problem(&error))?;
     if elsewhere.is_none() {
-        record_place(data, &place)?;
+        record(data, ELSEWHERE, &place)?;
     }
     Ok(Arc::new(store))
 }
@@ -109,19 +128,37 @@ fn read_place(data: &Path) -> Result<Option<String>, Problem> {
     }
 }
 
-fn record_place(data: &Path, place: &str) -> Result<(), Problem> {
+/// The id of the server of a data directory. A directory that was used before servers had ids belongs to the
+/// server that was alone.
+fn host(data: &Path, was_used: bool) -> Result<String, Problem> {
+    match std::fs::read_to_string(data.join(HOST)) {
+        Ok(id) => Ok(id.trim().to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let id = match was_used {
+                true => ALONE.to_owned(),
+                false => uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
+            };
+            record(data, HOST, &id)?;
+            Ok(id)
+        }
+        Err(error) => Err(Problem::caused(Code::Io, &error)),
+    }
+}
+
+/// Writes a file of one line.
+fn record(data: &Path, name: &str, line: &str) -> Result<(), Problem> {
     use std::io::Write as _;
     let write = || {
-        let new = data.join(format!("{ELSEWHERE}.new"));
+        let new = data.join(format!("{name}.new"));
         let mut file = std::fs::OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
             .open(&new)?;
-        writeln!(file, "{place}")?;
+        writeln!(file, "{line}")?;
         file.sync_all()?;
-        std::fs::rename(new, data.join(ELSEWHERE))
+        std::fs::rename(new, data.join(name))
     };
     write().map_err(|error: std::io::Error| Problem::caused(Code::Io, &error))
 }
@@ -129,8 +166,8 @@ fn record_place(data: &Path, place: &str) -> Result<(), Problem> {
 fn server_problem(error: &Error) -> Problem {
     match error {
         Error::Locked { .. } => Problem::caused(Code::Conflict, error)
-            .because("another server uses this schema")
-            .remedied_by("end the other server, or use another database"),
+            .because("another server uses this schema alone, or others share it")
+            .remedied_by("end the other server, or give all the same --cluster-secret-file"),
         Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } => {
             Problem::caused(Code::DatabaseInvalid, error)
                 .remedied_by("use another database, or the version of stockade that wrote it")

@@ -8,6 +8,7 @@ use std::time::Duration;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_egress_control::Program;
 
+use crate::hosts::Cluster;
 use crate::image_source::ImageSource;
 use crate::key_source::KeySource;
 
@@ -20,9 +21,11 @@ const WORKER_CONCURRENCY: &str = "DBOS_SANDBOX_WORKER_CONCURRENCY";
 /// The configuration of a service.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Identifies this process among those that share a store; a process with the same id takes
-    /// over the work of the last one.
+    /// The id of this server among those that share a store, which its sandboxes name. A process with the
+    /// same id takes over the work of the last one.
     pub executor_id: String,
+    /// The other servers on the same store; without it there are none.
+    pub cluster: Option<Cluster>,
     /// The TTL of a sandbox whose request has none.
     pub default_ttl: Option<Duration>,
     /// The quotas of one owner.
@@ -59,6 +62,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             executor_id: "local".to_owned(),
+            cluster: None,
             default_ttl: Some(Duration::from_secs(60 * 60)),
             quotas: Quotas::default(),
             home: None,

@@ -9,6 +9,7 @@ use stockade_core::{Code, Operation, SandboxId};
 use stockade_durable::{Engine, Handle, StartOptions};
 
 use crate::handoff::Handoff;
+use crate::hosts;
 use crate::inner::Inner;
 use crate::operation::{self, workflow_id};
 use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
@@ -44,6 +45,7 @@ impl Service {
     /// next service.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.stop.send_replace(true);
+        hosts::withdraw(&self.inner).await;
         // The next one takes over the work that does not end in time.
         let _ = self.engine.shutdown(deadline).await;
     }
@@ -57,6 +59,7 @@ impl Service {
         operation: Operation,
     ) -> Result<OwnedSandbox> {
         let owned = OwnedSandbox::check(&*self.inner.store, &caller.owner, id).await?;
+        self.inner.check_here(&owned)?;
         match owned.clone().admit(operation) {
             // Idempotent replay: a known idempotency key is answered from its record, also if the
             // state of the sandbox does not allow the operation any more.
