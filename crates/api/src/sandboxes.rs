@@ -36,7 +36,7 @@ use crate::network::ChangeNetwork;
 use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
-use crate::routed::{Route, Routed};
+use crate::routed::{Elsewhere, Route, Routed, answer_of};
 use crate::sandbox::{
     ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
     Sandbox, SandboxList, SelectedRuntime,
@@ -199,13 +199,15 @@ macro_rules! operations {
         }
 
         #[async_trait]
-        impl<T: Sandboxes, R: Route> Sandboxes for Routed<T, R> {
+        impl<T: Sandboxes, R: Route<Operations: Sandboxes>> Sandboxes for Routed<T, R> {
             $(
                 async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
                     let value = write(&request)?;
                     match self.router.route(caller, stringify!($name), &value).await? {
                         None => self.inner.$name(caller, request).await,
-                        Some(other) => other.$name(caller, request).await,
+                        Some(Elsewhere { operations, gone }) => {
+                            answer_of(gone, operations.$name(caller, request)).await
+                        }
                     }
                 }
             )*
@@ -219,7 +221,10 @@ macro_rules! operations {
                     let value = write(&$first)?;
                     match self.router.route(caller, stringify!($long), &value).await? {
                         None => self.inner.$long(caller, $first $(, $argument)*).await,
-                        Some(other) => other.$long(caller, $first $(, $argument)*).await,
+                        Some(Elsewhere { operations, gone }) => {
+                            let answer = operations.$long(caller, $first $(, $argument)*);
+                            answer_of(gone, answer).await
+                        }
                     }
                 }
             )*

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
 use serde_json::Value;
-use stockade_api::{Caller, Duplex, Route, Sandboxes};
+use stockade_api::{Caller, Duplex, Elsewhere, Route};
 use stockade_client::{Client, Dial, Server, ServerUrl};
 use stockade_core::{Code, Problem};
 use stockade_server::cluster::ClusterSecret;
@@ -199,12 +199,14 @@ impl Router {
 
 #[async_trait]
 impl Route for Router {
+    type Operations = Server;
+
     async fn route(
         &self,
         caller: &Caller,
         operation: &str,
         request: &Value,
-    ) -> Result<Option<Arc<dyn Sandboxes>>, Problem> {
+    ) -> Result<Option<Elsewhere<Server>>, Problem> {
         let found = self.service.destination(&caller.owner, operation, request).await?;
         let Some(Destination { host, address }) = found else { return Ok(None) };
         let url: ServerUrl = address.parse().map_err(|error: stockade_client::InvalidUrl| {
@@ -217,7 +219,10 @@ impl Route for Router {
         }
         let sealed = self.secret.seal(caller, &host)?;
         let dial = Arc::new(Connection { url: url.clone(), trust: self.trust.clone() });
-        Ok(Some(Arc::new(Server::from(Client::of_cluster(dial, &url, &sealed)?))))
+        let server = Server::from(Client::of_cluster(dial, &url, &sealed)?);
+        let service = self.service.clone();
+        let gone = async move { service.wait_until_silent(&host).await };
+        Ok(Some(Elsewhere { operations: server, gone: Box::pin(gone) }))
     }
 }
 

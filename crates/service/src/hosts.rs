@@ -18,19 +18,6 @@ use crate::operations::{ending, watch};
 use crate::store::hosts::{self, HostRow};
 use crate::store::{audit, sandboxes};
 
-/// How a server takes part in a cluster: several servers on one database.
-#[derive(Debug, Clone)]
-pub struct Cluster {
-    /// The URL at which the other servers reach this one.
-    pub address: String,
-    /// Whether this server holds sandboxes. One that does not passes on requests for new ones.
-    pub holds_sandboxes: bool,
-    /// How often a server renews its lease. One that has missed three renewals does not answer.
-    pub heartbeat: Duration,
-    /// After which silence a server is given up with its sandboxes.
-    pub patience: Duration,
-}
-
 /// How many renewals of its lease a server may miss before it counts as silent.
 const MISSED_HEARTBEATS: u32 = 3;
 
@@ -54,14 +41,6 @@ pub(crate) async fn announce(inner: &Inner) -> Result<()> {
         lost_at: None,
     };
     inner.store.execute(vec![hosts::announce(&row)]).await.map_err(store_problem)
-}
-
-/// Lets the other servers pass no new sandboxes to this one, which is about to end.
-pub(crate) async fn withdraw(inner: &Inner) {
-    if inner.options.cluster.is_some() {
-        // Without it they ask in vain until the lease has ended.
-        let _ = inner.store.execute(vec![hosts::withdraw(inner.host())]).await;
-    }
 }
 
 /// Gives up silent servers, as long as the service's engine runs.
@@ -125,9 +104,12 @@ async fn give_up(engine: &Engine, inner: &Inner, host: &str, patience: Duration)
         statements.extend(ending::stopped(&operation, &mut row, Reason::HostLost, None));
         statements.push(audit::by_server(&row, "stop", Reason::HostLost, inner.host()));
     }
-    let problem = Problem::new(Code::Unreachable, "the server that ran the operation is gone")
-        .because(format!("the server {host} has been silent for {} s", patience.as_secs()))
-        .remedied_by("it is not known how far the operation came: look at the sandbox, then retry");
+    let problem = Problem::new(
+        Code::Unreachable,
+        "the server that ran the operation does not answer any more",
+    )
+    .because(format!("the server {host} has been silent for {} s", patience.as_secs()))
+    .remedied_by("it is not known how far the operation came: look at the sandbox, then retry");
     // The watchers wait for their server: it needs them when it is back.
     let given_up =
         engine.abandon(host, patience, &[watch::NAME], to_failure(problem), statements).await;

@@ -65,11 +65,10 @@ mod vault;
 mod wakers;
 
 pub use host_paths::allowed as allowed_host_path;
-pub use hosts::Cluster;
 pub use image_source::{ImageSource, Report};
 pub use key_source::KeySource;
 pub use operations::QUEUE;
-pub use options::{Home, Options, Quotas};
+pub use options::{Cluster, Home, Options, Quotas};
 pub use placement::Destination;
 pub use service::Service;
 pub use spec::requested_spec;

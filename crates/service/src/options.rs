@@ -8,7 +8,6 @@ use std::time::Duration;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_egress_control::Program;
 
-use crate::hosts::Cluster;
 use crate::image_source::ImageSource;
 use crate::key_source::KeySource;
 
@@ -113,6 +112,19 @@ impl Options {
             ..default
         })
     }
+}
+
+/// How a server takes part in a cluster: several servers on one database.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// The URL at which the other servers reach this one.
+    pub address: String,
+    /// Whether this server holds sandboxes. One that does not passes on requests for new ones.
+    pub holds_sandboxes: bool,
+    /// How often a server renews its lease. One that has missed three renewals does not answer.
+    pub heartbeat: Duration,
+    /// After which silence a server is given up with its sandboxes.
+    pub patience: Duration,
 }
 
 /// A data directory on the host.

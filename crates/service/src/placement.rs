@@ -1,10 +1,12 @@
 //! Which server of a cluster executes a request: the one that holds its sandbox. A request that names none
 //! is executed where it arrives.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use stockade_api::Result;
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_durable::{Statement, WorkflowId};
+use stockade_durable::WorkflowId;
 
 use crate::failure::store_problem;
 use crate::hosts::{self, Presence};
@@ -87,6 +89,11 @@ fn object<'r>(operation: &str, request: &'r Value) -> Object<'r> {
         }
         name if RECORDS.contains(&name) => None,
         name if BY_ID.contains(&name) => member("id").map(Object::Sandbox),
+        // A session names it in its command.
+        "open_session" => {
+            let command = request.get("execute");
+            command.and_then(|it| it.get("sandboxId")?.as_str()).map(Object::Sandbox)
+        }
         _ => member("sandboxId").map(Object::Sandbox),
     };
     found.unwrap_or(Object::Nothing)
@@ -104,20 +111,14 @@ impl Service {
         request: &Value,
     ) -> Result<Option<Destination>> {
         let Some(cluster) = &self.inner.options.cluster else { return Ok(None) };
+        let store = &*self.inner.store;
         let host = match object(operation, request) {
             Object::Nothing => return Ok(None),
             Object::New { .. } if cluster.holds_sandboxes => return Ok(None),
             Object::New { is_local: true } => return Err(holds_none()),
             Object::New { is_local: false } => return self.least_loaded().await.map(Some),
-            Object::Sandbox(id) => {
-                let sql = "SELECT host FROM sandbox_instances WHERE id = ?1 AND owner_id = ?2";
-                self.host_of(sql, id, owner).await?
-            }
-            Object::Snapshot(id) => {
-                let sql = "SELECT host FROM sandbox_instances WHERE id = (SELECT sandbox_id \
-                           FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2)";
-                self.host_of(sql, id, owner).await?
-            }
+            Object::Sandbox(id) => records::of_sandbox(store, id, owner).await?,
+            Object::Snapshot(id) => records::of_snapshot(store, id, owner).await?,
             Object::Operation(id) => self.host_of_operation(id).await?,
         };
         let own = self.inner.host();
@@ -126,17 +127,6 @@ impl Service {
             Err(_) if operation == "get_status" => Ok(None),
             reached => reached.map(Some),
         }
-    }
-
-    async fn host_of(
-        &self,
-        sql: &'static str,
-        id: &str,
-        owner: &OwnerId,
-    ) -> Result<Option<String>> {
-        let query = Statement::new(sql, vec![id.into(), owner.as_str().into()]);
-        let rows = self.inner.store.query(query).await.map_err(store_problem)?;
-        rows.first().map(|row| row.text(0).map(str::to_owned).map_err(store_problem)).transpose()
     }
 
     /// The server that runs an operation. The owner is checked there.
@@ -150,21 +140,28 @@ impl Service {
     /// Another server, if it answers.
     async fn reach(&self, host: &str) -> Result<Destination> {
         let found = records::find(&*self.inner.store, host).await?;
-        let silence = match (&found, hosts::presence(&self.inner, host).await?) {
+        match (found, hosts::presence(&self.inner, host).await?) {
             (Some(row), Presence::Alive) => {
-                return Ok(Destination { host: host.to_owned(), address: row.address.clone() });
+                Ok(Destination { host: host.to_owned(), address: row.address })
             }
-            (_, Presence::Silent(silence)) => silence,
-            (None, Presence::Alive) => std::time::Duration::ZERO,
+            (_, Presence::Silent(silence)) => Err(silent(host, silence)),
+            (None, Presence::Alive) => Err(silent(host, Duration::MAX)),
+        }
+    }
+
+    /// Waits until another server of the cluster does not renew its lease any more: a request to it may
+    /// never be answered.
+    pub async fn wait_until_silent(&self, host: &str) -> Problem {
+        let Some(cluster) = &self.inner.options.cluster else {
+            return std::future::pending().await;
         };
-        let message = "the server that holds the sandbox does not answer";
-        let why = match silence {
-            std::time::Duration::MAX => format!("the server {host} is not known any more"),
-            silence => format!("the server {host} was seen {} s ago", silence.as_secs()),
-        };
-        Err(Problem::new(Code::Unreachable, message)
-            .because(why)
-            .remedied_by("start that server again, then retry"))
+        loop {
+            tokio::time::sleep(cluster.heartbeat).await;
+            // If the database cannot be read now, the next check reads it.
+            if let Ok(Presence::Silent(silence)) = hosts::presence(&self.inner, host).await {
+                return silent(host, silence);
+            }
+        }
     }
 
     /// The server for a new sandbox: the one with the fewest.
@@ -186,6 +183,17 @@ impl Service {
     }
 }
 
+fn silent(host: &str, silence: Duration) -> Problem {
+    let message = "the server that holds the sandbox does not answer";
+    let why = match silence {
+        Duration::MAX => format!("the server {host} is not known any more"),
+        silence => format!("the server {host} was seen {} s ago", silence.as_secs()),
+    };
+    Problem::new(Code::Unreachable, message)
+        .because(why)
+        .remedied_by("start that server again, then retry")
+}
+
 fn holds_none() -> Problem {
     Problem::new(Code::Unsupported, "this server holds no sandboxes")
         .because("the request names something of the host on which the sandbox is created")
@@ -202,6 +210,7 @@ mod tests {
     fn each_request_names_what_it_is_about() {
         let cases = [
             ("execute", json!({ "sandboxId": "a" }), Object::Sandbox("a")),
+            ("open_session", json!({ "execute": { "sandboxId": "a" } }), Object::Sandbox("a")),
             ("stop", json!({ "id": "a" }), Object::Sandbox("a")),
             ("kill_command", json!({ "workflowId": "w" }), Object::Operation("w")),
             ("cancel_operation", json!("w"), Object::Operation("w")),

@@ -9,10 +9,10 @@ use stockade_core::{Code, Operation, SandboxId};
 use stockade_durable::{Engine, Handle, StartOptions};
 
 use crate::handoff::Handoff;
-use crate::hosts;
 use crate::inner::Inner;
 use crate::operation::{self, workflow_id};
 use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
+use crate::store::hosts;
 use crate::tools::Handler;
 
 /// Executes every operation. Its clones are the same service.
@@ -45,7 +45,10 @@ impl Service {
     /// next service.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.stop.send_replace(true);
-        hosts::withdraw(&self.inner).await;
+        if self.inner.options.cluster.is_some() {
+            // Without it the others pass new sandboxes on in vain until the lease has ended.
+            let _ = self.inner.store.execute(vec![hosts::withdraw(self.inner.host())]).await;
+        }
         // The next one takes over the work that does not end in time.
         let _ = self.engine.shutdown(deadline).await;
     }

@@ -1,7 +1,7 @@
 //! The table `sandbox_hosts`: the servers that use the database, each with the address at which the others
 //! reach it. Whether one is alive is the lease of its executor.
 
-use stockade_core::Problem;
+use stockade_core::{OwnerId, Problem};
 use stockade_durable::{Row, Statement, Store};
 
 use crate::clock::now_ms;
@@ -63,6 +63,32 @@ pub(crate) async fn find(store: &dyn Store, id: &str) -> Result<Option<HostRow>,
     let sql = format!("SELECT {COLUMNS} FROM sandbox_hosts WHERE id = ?1");
     let rows = store.query(Statement::new(sql, vec![id.into()])).await.map_err(store_problem)?;
     rows.first().map(read).transpose()
+}
+
+/// The server that holds a sandbox of an owner.
+pub(crate) async fn of_sandbox(
+    store: &dyn Store,
+    id: &str,
+    owner: &OwnerId,
+) -> Result<Option<String>, Problem> {
+    let sql = "SELECT host FROM sandbox_instances WHERE id = ?1 AND owner_id = ?2";
+    first(store, Statement::new(sql, vec![id.into(), owner.as_str().into()])).await
+}
+
+/// The server that holds a snapshot of an owner: that of its sandbox.
+pub(crate) async fn of_snapshot(
+    store: &dyn Store,
+    id: &str,
+    owner: &OwnerId,
+) -> Result<Option<String>, Problem> {
+    let sql = "SELECT host FROM sandbox_instances WHERE id = (SELECT sandbox_id \
+               FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2)";
+    first(store, Statement::new(sql, vec![id.into(), owner.as_str().into()])).await
+}
+
+async fn first(store: &dyn Store, query: Statement) -> Result<Option<String>, Problem> {
+    let rows = store.query(query).await.map_err(store_problem)?;
+    rows.first().map(|row| row.text(0).map(str::to_owned).map_err(store_problem)).transpose()
 }
 
 /// How many sandboxes each server has that are not terminated.
