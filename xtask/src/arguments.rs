@@ -159,6 +159,8 @@ pub(crate) enum Crash {
     Runtime(CrashRuntimeOptions),
     /// A process that executes workflows, at every write and at random
     Durable(CrashOptions),
+    /// Several processes on one PostgreSQL database, and the database
+    Cluster(CrashOptions),
     /// The local server, the keeper and inits, under load
     Service(CrashOptions),
     /// A process that runs a workflow file, at every write; then the local server, at random

@@ -56,6 +56,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     let mut last = vec![suite_step(workspace, Suite::Slow, &skips, options.all)?];
     if options.all {
         last.push(postgres(workspace, &skips));
+        last.push(xtask(workspace, "crash cluster", &["crash", "cluster", "--kills", "100"])?);
     }
     report.run_side_by_side(&logs, vec![last]);
 

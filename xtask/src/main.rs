@@ -68,6 +68,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
         Command::Crash(crash) => match crash {
             Crash::Runtime(options) => crash::run(workspace, options),
             Crash::Durable(options) => crash::programs::durable(workspace, options),
+            Crash::Cluster(options) => crash::programs::cluster(workspace, options),
             Crash::Service(options) => crash::programs::service(workspace, options),
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },

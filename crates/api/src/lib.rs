@@ -27,6 +27,7 @@ mod node;
 mod observed;
 mod operation;
 mod published;
+mod routed;
 mod sandbox;
 mod sandboxes;
 pub mod schema;
@@ -85,6 +86,7 @@ pub use node::{NodeOutputs, NodeType, RunNode};
 pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
+pub use routed::{Elsewhere, Route, Routed};
 pub use sandbox::{
     CacheMount, ChangeLimits, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox,
     IdleAction, KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox,

@@ -37,6 +37,7 @@ use crate::network::ChangeNetwork;
 use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
+use crate::routed::{Elsewhere, Route, Routed, answer_of};
 use crate::sandbox::{
     ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
     Sandbox, SandboxList, SelectedRuntime,
@@ -188,6 +189,38 @@ macro_rules! operations {
                     let end = answer.as_ref().map(|_| ()).map_err(Clone::clone);
                     self.after(&caller, name, &value, (&end, |_: &()| Value::Null)).await;
                     answer
+                }
+            )*
+        }
+
+        #[async_trait]
+        impl<T: Sandboxes, R: Route<Operations: Sandboxes>> Sandboxes for Routed<T, R> {
+            $(
+                async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
+                    let value = write(&request)?;
+                    match self.router.route(caller, stringify!($name), &value).await? {
+                        None => self.inner.$name(caller, request).await,
+                        Some(Elsewhere { operations, gone }) => {
+                            answer_of(gone, operations.$name(caller, request)).await
+                        }
+                    }
+                }
+            )*
+            $(
+                async fn $long(
+                    &self,
+                    caller: &Caller,
+                    $first: $first_kind
+                    $(, $argument: $kind)*
+                ) -> Result<$long_answer> {
+                    let value = write(&$first)?;
+                    match self.router.route(caller, stringify!($long), &value).await? {
+                        None => self.inner.$long(caller, $first $(, $argument)*).await,
+                        Some(Elsewhere { operations, gone }) => {
+                            let answer = operations.$long(caller, $first $(, $argument)*);
+                            answer_of(gone, answer).await
+                        }
+                    }
                 }
             )*
         }

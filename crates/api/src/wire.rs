@@ -46,6 +46,10 @@ pub const HEALTH: &str = "/v0/health";
 
 /// The prefix of all these paths on a listener over TCP.
 pub const TCP_PREFIX: &str = "/stockade";
+/// The prefix of all these paths on a listener over TCP, for the other servers of a cluster.
+pub const CLUSTER_PREFIX: &str = "/stockade-cluster";
+/// The caller of a request that another server of the cluster passes on, sealed with their common secret.
+pub const FORWARDED_HEADER: &str = "stockade-forwarded";
 /// The version of the client. Over TCP it must be that of the server: the protocol is the same only
 /// then.
 pub const VERSION_HEADER: &str = "stockade-version";

@@ -273,7 +273,7 @@ pub enum Command {
     Cancel(workflow::OneRun),
     /// Serve sandboxes over TCP, to clients of OpenSandbox, until interrupted
     #[command(after_help = examples::SERVE)]
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Manage the API keys of the server
     #[command(after_help = examples::KEYS)]
     Keys(serve::Keys),

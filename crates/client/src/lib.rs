@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stockade_api::body::BodyReader;
 use stockade_api::wire::{
-    ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, RECEIVE, SEND, SESSION,
-    TCP_PREFIX, VERSION, VERSION_HEADER, WEB_SOCKET, WRITE,
+    ATTACH, CALL, CLUSTER_PREFIX, CONNECT, DIFF, EVENTS, FORWARDED_HEADER, HEALTH, HTTP_STREAM,
+    OUTPUT, READ, RECEIVE, SEND, SESSION, TCP_PREFIX, VERSION, VERSION_HEADER, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
     AttachCommand, Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream,
@@ -45,6 +45,12 @@ const CHANNEL_CAPACITY: usize = 16;
 
 /// A server's operations.
 pub type Server = Remote<Client>;
+
+impl From<Client> for Server {
+    fn from(client: Client) -> Self {
+        Self(client)
+    }
+}
 
 /// A client of one server.
 #[derive(Debug, Clone)]
@@ -96,6 +102,22 @@ impl Client {
             headers.insert(AUTHORIZATION, value);
         }
         Ok(Self { dial, prefix: TCP_PREFIX, headers })
+    }
+
+    /// A client for another server of a cluster, on behalf of a caller that `forwarded` names. Nothing is
+    /// sent yet.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if a header cannot be sent.
+    pub fn of_cluster(dial: Arc<dyn Dial>, url: &ServerUrl, forwarded: &str) -> Result<Self> {
+        let mut client = Self::of_url(dial, url, None)?;
+        let mut value = HeaderValue::try_from(forwarded)
+            .map_err(|error| Problem::new(Code::InvalidInput, error.to_string()))?;
+        // It is not printed by `Debug`.
+        value.set_sensitive(true);
+        client.headers.insert(HeaderName::from_static(FORWARDED_HEADER), value);
+        client.prefix = CLUSTER_PREFIX;
+        Ok(client)
     }
 
     /// The identity of the server at this socket.

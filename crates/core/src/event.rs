@@ -202,6 +202,8 @@ names! {
         ProcessesLost = "processes_lost",
         /// The host was restarted.
         HostRestarted = "host_restarted",
+        /// The server that held it was silent for too long.
+        HostLost = "host_lost",
         /// Its runtime does not have it any more, nor its files.
         Gone = "gone",
         /// It could not be created.

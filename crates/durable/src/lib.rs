@@ -36,9 +36,10 @@ pub use error::{Error, Result};
 pub use failure::Failure;
 pub use id::{InvalidId, WorkflowId};
 pub use records::{
-    Claim, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, EventRecord, Executor, Filter,
-    Message, NewWorkflow, Outcome, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Records,
-    Recovery, StepOutcome, StepRecord, StreamPage, StreamRow, WorkflowInfo,
+    Abandonment, Claim, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, EventRecord,
+    Executor, Filter, Lease, Message, NewWorkflow, Outcome, OwnedWorkflow, Queue, QueueBatch,
+    ReceivedMessage, Records, Recovery, StepOutcome, StepRecord, StreamPage, StreamRow,
+    WorkflowInfo,
 };
 pub use statement::{Migration, Row, Statement, Value};
 pub use status::Status;

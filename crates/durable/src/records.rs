@@ -16,6 +16,8 @@ pub struct Executor {
     pub application_version: String,
     /// The names of the workflows that it has registered; it takes no others.
     pub names: Vec<String>,
+    /// The place whose workflows it runs, besides those of no place; it takes none of another place.
+    pub place: Option<String>,
 }
 
 /// The right to write for a workflow: its row must be PENDING, of this executor, with this epoch.
@@ -61,6 +63,8 @@ pub struct NewWorkflow {
     pub executor: Option<(String, i64)>,
     /// The version that starts it.
     pub application_version: String,
+    /// The place that it belongs to; see [`Executor::place`].
+    pub place: Option<String>,
     /// The queue that it waits in.
     pub queue: Option<String>,
     /// A queue accepts no second waiting or running workflow with the same one.
@@ -134,6 +138,8 @@ pub struct WorkflowInfo {
     pub executor_id: Option<String>,
     /// The version that started it.
     pub application_version: String,
+    /// The place that it belongs to; see [`Executor::place`].
+    pub place: Option<String>,
     /// How many runs of it were started.
     pub recovery_attempts: i64,
     /// The workflow that started it.
@@ -301,6 +307,30 @@ pub struct Recovery {
     pub max_attempts: u32,
     /// Workflows that this executor has claimed and does not run, with their epochs.
     pub strays: Vec<OwnedWorkflow>,
+}
+
+/// When an executor was last heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// How long ago it renewed its lease, or released it.
+    pub silent_ms: i64,
+    /// Whether it released its lease when it ended.
+    pub is_released: bool,
+}
+
+/// A place whose workflows end without being run, because no executor of it is alive.
+#[derive(Debug, Clone)]
+pub struct Abandonment {
+    /// The place. The executor with this id keeps its lease.
+    pub place: String,
+    /// How long that executor must have been silent, or have ended.
+    pub silence_ms: i64,
+    /// The names of the workflows that end. Others stay as they are.
+    pub names: Vec<String>,
+    /// What they fail with.
+    pub failure: Failure,
+    /// Statements that are committed together with that.
+    pub statements: Vec<Statement>,
 }
 
 /// A workflow that an executor has claimed.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Executor, Filter, Json, Message,
-    NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
-    Statement, StepRecord, StreamPage, Wakes, WorkflowId, WorkflowInfo,
+    Abandonment, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Executor, Filter, Json,
+    Lease, Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery,
+    Result, Row, Statement, StepRecord, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
 /// A submitted operation.
@@ -33,9 +33,14 @@ pub trait Store: Send + Sync + Debug {
     /// Releases the lease, so that others can take over immediately. The workflows that it still
     /// owned did not cause this and lose no attempt.
     async fn release(&self, executor: &Executor) -> Result<()>;
-    /// Takes over the workflows of dead executors: those without a queue are claimed and returned,
+    /// Takes over the workflows of dead executors, but none of another [place](Executor::place): those without a queue are claimed and returned,
     /// the others go back into their queues, and those taken over too often are parked.
     async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>>;
+    /// The lease of an executor; `None` if there is no such executor.
+    async fn lease(&self, executor_id: &str) -> Result<Option<Lease>>;
+    /// Ends the workflows of a place with a failure, if its executor has been silent for long enough, and
+    /// ends the lease of that executor; `None` if it is alive.
+    async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>>;
     /// The workflows that are PENDING under this incarnation.
     async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>>;
 

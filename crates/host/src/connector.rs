@@ -90,7 +90,7 @@ struct Destination {
 }
 
 /// What the connections are verified against: the authorities of this system, and those of a file.
-fn trust(file: Option<&Path>) -> Result<Arc<ClientConfig>, Problem> {
+pub(crate) fn trust(file: Option<&Path>) -> Result<Arc<ClientConfig>, Problem> {
     let mut roots = RootCertStore::empty();
     let named = std::env::var_os(AUTHORITIES_VARIABLE).map(PathBuf::from);
     let system = named.into_iter().chain(AUTHORITIES.iter().map(PathBuf::from));
@@ -167,7 +167,8 @@ async fn connect(inside: OwnedFd, target: Arc<Destination>) {
     let inside = StdUnixStream::from(inside);
     let Ok(()) = inside.set_nonblocking(true) else { return };
     let Ok(mut inside) = UnixStream::from_std(inside) else { return };
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, open(&target)).await;
+    let opened = async { open(&target.url, target.config.clone()?).await };
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, opened).await;
     let connected = connected.unwrap_or_else(|_| {
         Err(unreachable(&target.url, format!("no connection in {} s", CONNECT_TIMEOUT.as_secs())))
     });
@@ -184,9 +185,11 @@ async fn connect(inside: OwnedFd, target: Arc<Destination>) {
     };
 }
 
-async fn open(target: &Destination) -> Result<TlsStream<TcpStream>, Problem> {
-    let Destination { url, config } = target;
-    let config = config.clone()?;
+/// A connection with TLS to a server whose certificate is valid.
+pub(crate) async fn open(
+    url: &ServerUrl,
+    config: Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>, Problem> {
     let name = ServerName::try_from(url.host().to_owned())
         .map_err(|error| unreachable(url, error.to_string()))?;
     let stream = TcpStream::connect((url.host(), url.port())).await;
@@ -213,6 +216,7 @@ async fn open(target: &Destination) -> Result<TlsStream<TcpStream>, Problem> {
     })
 }
 
-fn unreachable(url: &ServerUrl, why: String) -> Problem {
+/// The problem of a server that cannot be reached.
+pub(crate) fn unreachable(url: &ServerUrl, why: String) -> Problem {
     Problem::new(Code::Unreachable, format!("the server {url} cannot be reached")).because(why)
 }

@@ -19,6 +19,10 @@ use stockade_service::MIGRATIONS;
 
 pub(crate) use self::moving::{Moved, to_file, to_server};
 
+/// The id of a server that is alone on its database.
+const ALONE: &str = "local";
+/// The file with the id of the server of a data directory whose records are, or were, elsewhere.
+const HOST: &str = "host";
 /// The SQLite file.
 const FILE: &str = "stockade.db";
 /// The file that names the server instead: its address, without user and password.
@@ -28,17 +32,33 @@ const SCHEMA: &str = "stockade";
 /// How long the previous process may take to close the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the records of a data directory.
+/// The records of a data directory.
+pub(crate) struct Database {
+    pub(crate) store: Arc<dyn Store>,
+    /// The id of the server of this directory among those on the same database.
+    pub(crate) host: String,
+}
+
+/// Opens the records of a data directory. Servers that share a database have one directory each.
 pub(crate) async fn open(
     data: &DataDir,
     url: Option<&str>,
+    is_shared: bool,
     synchronous: Synchronous,
-) -> Result<Arc<dyn Store>, Problem> {
+) -> Result<Database, Problem> {
     let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
     let elsewhere = read_place(&real)?;
     match (url, elsewhere) {
-        (Some(url), elsewhere) => open_server(&real, url, elsewhere.as_deref()).await,
-        (None, None) => open_file(data, &real, synchronous).await,
+        (Some(url), elsewhere) => {
+            let store = open_server(&real, url, elsewhere.as_deref(), is_shared).await?;
+            Ok(Database { store, host: host(&real, elsewhere.is_some())? })
+        }
+        (None, None) => {
+            let store = open_file(data, &real, synchronous).await?;
+            // Records that were moved from a server to a file keep the id they have there.
+            let host = read_line(&real, HOST)?.unwrap_or_else(|| ALONE.to_owned());
+            Ok(Database { store, host })
+        }
         (None, Some(place)) => {
             let message = format!("the records of {} are in {place}", data.path().display());
             Err(Problem::new(Code::InvalidInput, message).remedied_by(format!(
@@ -90,11 +110,12 @@ fn has_password(url: &str) -> bool {
     }
 }
 
-/// Opens a schema, which no other server may use at the same time.
+/// Opens a schema, which no other server may use at the same time unless it is shared.
 async fn open_server(
     data: &Path,
     url: &str,
     elsewhere: Option<&str>,
+    is_shared: bool,
 ) -> Result<Arc<dyn Store>, Problem> {
     let place = place(url)?;
     if elsewhere.is_some_and(|known| known != place) {
@@ -111,21 +132,21 @@ async fn open_server(
         return Err(Problem::new(Code::InvalidInput, message)
             .remedied_by("stockade serve --data-dir NEW_DIRECTORY"));
     }
-    let store = connect(url).await?;
+    let store = connect(url, is_shared).await?;
     if elsewhere.is_none() {
         record_place(data, &place)?;
     }
     Ok(store)
 }
 
-/// Opens the schema of a server, which this process has to itself.
-async fn connect(url: &str) -> Result<Arc<dyn Store>, Problem> {
+/// Opens the schema of a server, which no other process may use at the same time unless it is shared.
+async fn connect(url: &str, is_shared: bool) -> Result<Arc<dyn Store>, Problem> {
     let options = postgres::Options {
         url: url.to_owned(),
         schema: SCHEMA.to_owned(),
         certificate_authorities: AUTHORITIES.iter().map(PathBuf::from).collect(),
         migrations: MIGRATIONS,
-        exclusive: true,
+        exclusive: !is_shared,
     };
     let store = Postgres::open(options).await.map_err(|error| server_problem(&error))?;
     Ok(Arc::new(store))
@@ -159,8 +180,22 @@ fn record_place(data: &Path, place: &str) -> Result<(), Problem> {
     write_line(data, ELSEWHERE, place)
 }
 
+/// The id of the server of a data directory. A directory that was used before servers had ids belongs to the
+/// server that was alone.
+fn host(data: &Path, was_used: bool) -> Result<String, Problem> {
+    if let Some(id) = read_line(data, HOST)? {
+        return Ok(id);
+    }
+    let id = match was_used {
+        true => ALONE.to_owned(),
+        false => uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
+    };
+    write_line(data, HOST, &id)?;
+    Ok(id)
+}
+
 /// Writes a file of one line, completely or not at all.
-fn write_line(data: &Path, name: &str, place: &str) -> Result<(), Problem> {
+fn write_line(data: &Path, name: &str, line: &str) -> Result<(), Problem> {
     use std::io::Write as _;
     let write = || {
         let new = data.join(format!("{name}.new"));
@@ -170,7 +205,7 @@ fn write_line(data: &Path, name: &str, place: &str) -> Result<(), Problem> {
             .truncate(true)
             .mode(0o600)
             .open(&new)?;
-        writeln!(file, "{place}")?;
+        writeln!(file, "{line}")?;
         file.sync_all()?;
         std::fs::rename(new, data.join(name))?;
         std::fs::File::open(data)?.sync_all()
@@ -181,8 +216,8 @@ fn write_line(data: &Path, name: &str, place: &str) -> Result<(), Problem> {
 fn server_problem(error: &Error) -> Problem {
     match error {
         Error::Locked { .. } => Problem::caused(Code::Conflict, error)
-            .because("another server uses this schema")
-            .remedied_by("end the other server, or use another database"),
+            .because("another server uses this schema alone, or others share it")
+            .remedied_by("end the other server, or give all the same --cluster-secret-file"),
         Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } => {
             Problem::caused(Code::DatabaseInvalid, error)
                 .remedied_by("use another database, or the version of stockade that wrote it")

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{
-    KeyDirectory, Observed, PortAccess, PortSite, RecordRefusal, Remote, Sandboxes, Unavailable,
-    Workflows,
+    KeyDirectory, Observed, PortAccess, PortSite, RecordRefusal, Remote, Routed, Sandboxes,
+    Unavailable, Workflows,
 };
 use stockade_cli::data_dir::open_data_dir;
 use stockade_client::ServerDirectory;
@@ -20,12 +20,15 @@ use stockade_runtime_bwrap::Bwrap;
 use stockade_runtime_docker::{self as docker, Docker};
 use stockade_runtime_native::{self as native, Native};
 use stockade_runtime_opensandbox::{self as opensandbox, OpenSandbox};
+use stockade_server::cluster::{Cluster, ClusterSecret};
+use stockade_server::local::Operations;
 use stockade_service::{Home, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Workflows as Runs};
 
 use crate::audit::{Audit, Observer};
-use crate::database;
+use crate::cluster::Router;
+use crate::database::{self, Database};
 use crate::images::{OwnPrograms, Registries};
 use crate::options::{Options, Programs, Realms};
 use crate::settings::Settings;
@@ -33,8 +36,8 @@ use crate::settings::Settings;
 /// How long operations may take to end when a host shuts down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The executor of workflow runs, among those that share the database.
-const WORKFLOW_EXECUTOR: &str = "local-workflows";
+/// What follows the id of the host in the name of the executor of its workflow runs.
+const WORKFLOW_EXECUTOR: &str = "-workflows";
 
 /// The operations on a data directory. While it exists, no other process can use the directory.
 #[derive(Debug)]
@@ -45,6 +48,10 @@ pub(crate) struct Host {
     pub(crate) directory: ServerDirectory,
     audit: Audit,
     store: Arc<dyn Store>,
+    /// The id of this server among those on the same database.
+    host: String,
+    /// Passes on requests to the other servers of a cluster.
+    router: Option<Router>,
     _lock: File,
 }
 
@@ -63,24 +70,32 @@ impl Host {
         // A sandbox does not survive a power failure, so its own state need not either.
         let synchronous = if sandboxes.is_some() { Synchronous::Full } else { Synchronous::Off };
         let url = sandboxes.as_ref().and_then(|settings| settings.database_url.as_deref());
-        let store = database::open(&data_dir, url, synchronous).await?;
+        let cluster = sandboxes.as_ref().and_then(|settings| settings.cluster_secret.clone());
+        let database = database::open(&data_dir, url, cluster.is_some(), synchronous).await?;
+        let Database { store, host } = database;
         let service = match &sandboxes {
-            Some(settings) => Some(service(&data, settings, &programs, Arc::clone(&store)).await?),
+            Some(settings) => {
+                Some(service(&data, settings, &programs, Arc::clone(&store), &host).await?)
+            }
             None => None,
         };
         let audit = Audit::open(&data_dir, service.clone()).await?;
+        let router = match (&service, &cluster) {
+            (Some(service), Some(secret)) => Some(Router::new(service.clone(), secret.clone())),
+            _ => None,
+        };
         let image_programs = service
             .as_ref()
             .map(|_| Arc::new(OwnPrograms::new(data.clone(), programs.child.clone())) as _);
         let options = engine::Options {
-            executor_id: WORKFLOW_EXECUTOR.to_owned(),
+            executor_id: format!("{host}{WORKFLOW_EXECUTOR}"),
             image_programs,
             realms: first.unwrap_or_else(|| self::realms(&programs, realms)),
             helper: programs.command,
             child_programs: programs.child,
             sandboxes: service
                 .as_ref()
-                .map(|service| observed(service.clone(), &audit, Door::Workflow) as _),
+                .map(|service| sandboxes_of(service, &audit, Door::Workflow, router.as_ref())),
             outer_sandbox: inside,
             agents: Some(data.join("agents.json")),
             // Only the owner of a service may allow host programs: in this file, and nowhere else.
@@ -91,14 +106,34 @@ impl Host {
             rust_workflows: Vec::new(),
         };
         let workflows = Runs::launch(Arc::clone(&store), options).await?;
-        Ok(Some(Self { service, workflows, directory, audit, store, _lock: lock }))
+        Ok(Some(Self { service, workflows, directory, audit, store, host, router, _lock: lock }))
     }
 
     /// The operations on sandboxes. If sandboxes are unavailable, each is refused.
     pub(crate) fn sandboxes(&self) -> Arc<dyn Sandboxes> {
         match &self.service {
-            Some(service) => observed(service.clone(), &self.audit, Door::Server),
+            Some(service) => sandboxes_of(service, &self.audit, Door::Server, self.router.as_ref()),
             None => Arc::new(Remote(Unavailable(no_sandboxes()))),
+        }
+    }
+
+    /// What the other servers of the cluster are served: the operations of this server, none of which is
+    /// passed on.
+    pub(crate) fn cluster(&self, secret: ClusterSecret) -> Option<Cluster> {
+        let service = self.service.clone()?;
+        let operations = Operations {
+            sandboxes: observed(service, &self.audit, Door::Server),
+            workflows: self.workflows(),
+            is_on_demand: false,
+        };
+        Some(Cluster { operations, secret, host: self.host.clone() })
+    }
+
+    /// Waits until another server has given up this one: it runs nothing any more.
+    pub(crate) async fn wait_until_given_up(&self) {
+        match &self.service {
+            Some(service) => service.engine().wait_until_ended().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -161,6 +196,20 @@ fn observed<T>(inner: T, audit: &Audit, door: Door) -> Arc<Observed<T, Observer>
     Arc::new(Observed { inner, observer: Observer::new(audit.clone(), door) })
 }
 
+/// The operations on sandboxes, of which another server executes those on its own sandboxes.
+fn sandboxes_of(
+    service: &Service,
+    audit: &Audit,
+    door: Door,
+    router: Option<&Router>,
+) -> Arc<dyn Sandboxes> {
+    let inner = Observed { inner: service.clone(), observer: Observer::new(audit.clone(), door) };
+    match router {
+        Some(router) => Arc::new(Routed { inner, router: router.clone() }),
+        None => Arc::new(inner),
+    }
+}
+
 fn realms(programs: &Programs, realms: Realms) -> Processes {
     let realm = programs.realm.clone();
     match realms {
@@ -180,6 +229,7 @@ async fn service(
     settings: &Settings,
     programs: &Programs,
     store: Arc<dyn Store>,
+    host: &str,
 ) -> Result<Service, Problem> {
     let keeper = programs.keeper.clone();
     let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
@@ -202,6 +252,7 @@ async fn service(
     // Processes that a service starts inherit no file descriptor of this one.
     stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
     let options = stockade_service::Options {
+        executor_id: host.to_owned(),
         home: Some(Home { path: data.to_owned(), owner }),
         egress: Some(programs.egress.clone()),
         images: Some(Arc::new(Registries::new(data.to_owned()))),

@@ -7,7 +7,7 @@
 //! Reading order: `options` (the configuration of a host), `host` (its construction), `serve` (the
 //! server), `listener` (its listener over TCP), `log` and `traces` (what it reports about requests), `web`
 //! (what browsers use);
-//! `confined` is for a process inside a sandbox. `processes` lists the processes by
+//! `cluster` is for several servers on one database, `confined` for a process inside a sandbox. `processes` lists the processes by
 //! their first argument, `programs` how they are started, and `commands` contains the commands that
 //! only this program has; `in_process` has the operations without a server, `offline` a data directory
 //! that no server uses,
@@ -15,6 +15,7 @@
 
 mod agents;
 mod audit;
+mod cluster;
 mod commands;
 mod confined;
 mod connector;

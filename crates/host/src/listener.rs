@@ -13,6 +13,7 @@ use stockade_core::{Code, Problem, parse_bytes};
 use stockade_server::Limits;
 use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
 
+use crate::cluster::ClusterOptions;
 use crate::log::LogOptions;
 use crate::serve_options::Values;
 use crate::traces;
@@ -34,6 +35,7 @@ pub(crate) struct ListenOptions {
     log: Option<LogOptions>,
     otlp: Option<String>,
     web: WebOptions,
+    cluster: Option<ClusterOptions>,
 }
 
 /// How many requests a principal may send in a minute.
@@ -94,8 +96,10 @@ impl ListenOptions {
         )?;
         let names = text("STOCKADE_ALLOWED_HOST").unwrap_or_default();
         let names = names.split(',').map(|name| name.trim().to_owned());
+        let cluster = ClusterOptions::new(values)?;
         // A browser sends the names of both.
         let names = names.filter(|name| !name.is_empty()).chain(web.public_name());
+        let names = names.chain(cluster.as_ref().and_then(ClusterOptions::host_name));
         Ok(Self {
             limits: Limits { requests: Some(requests), bytes: bytes.transpose()? },
             log,
@@ -106,7 +110,13 @@ impl ListenOptions {
             allow_plaintext: values.is_on("STOCKADE_ALLOW_PLAINTEXT")?,
             allow_no_keys: values.is_on("STOCKADE_ALLOW_NO_KEYS")?,
             web,
+            cluster,
         })
+    }
+
+    /// How the server takes part in a cluster, if it does.
+    pub(crate) const fn cluster(&self) -> Option<&ClusterOptions> {
+        self.cluster.as_ref()
     }
 
     /// The limits of each principal.

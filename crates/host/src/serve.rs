@@ -81,6 +81,14 @@ async fn serve(
     if let Lifetime::UntilStopped(listen) = &lifetime {
         log::start(listen.log(), listen.otlp())?;
     }
+    if let (Lifetime::UntilStopped(listen), Some(settings)) = (&lifetime, &mut options.sandboxes)
+        && let Some(cluster) = listen.cluster()
+    {
+        let socket = listener.as_ref().map(|(_, socket)| socket.address()).transpose();
+        let socket = socket.map_err(|error| Problem::caused(Code::Io, &error))?;
+        settings.cluster_secret = Some(cluster.secret.clone());
+        settings.service.cluster = Some(cluster.service(listen.scheme(), socket)?);
+    }
     let pool = pool(&options);
     let mut launched = Host::launch(options.clone()).await?;
     let is_on_demand = matches!(lifetime, Lifetime::WhileNeeded);
@@ -133,11 +141,12 @@ async fn serve(
             Lifetime::UntilStopped(_) => std::future::pending().await,
         }
     };
-    tokio::select! {
-        () = is_needed => {}
-        () = wait_until_removed(&host) => {}
-        _ = interrupted.recv() => {}
-    }
+    let ended = tokio::select! {
+        () = is_needed => Ok(()),
+        () = wait_until_removed(&host) => Ok(()),
+        _ = interrupted.recv() => Ok(()),
+        () = host.wait_until_given_up() => Err(given_up()),
+    };
     stop.send_replace(true);
     // A client that connects from now on starts another server, which waits for the lock.
     host.directory.remove_socket();
@@ -152,7 +161,16 @@ async fn serve(
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
     let _ = tokio::task::spawn_blocking(traces::end).await;
-    Ok(())
+    ended
+}
+
+/// Why a server ends whose lease another one has ended.
+fn given_up() -> Problem {
+    Problem::new(Code::Unreachable, "another server has given up this one")
+        .because(
+            "it did not renew its lease in time: it was stopped, or did not reach the database",
+        )
+        .remedied_by("start it again: it ends what was given up, and its sandboxes can be started")
 }
 
 /// The pool of sandboxes that are started in advance, as clients see it.
@@ -209,6 +227,7 @@ async fn prepare(
         hosts: listen.allowed_hosts(),
         site: options.site.clone(),
         watch: watch.clone(),
+        cluster: listen.cluster().and_then(|options| host.cluster(options.secret.clone())),
         pool,
         stop: stopped,
     });

@@ -50,7 +50,7 @@ const fn option(
     Definition { name, kind, default, about }
 }
 
-const OPTIONS: [Definition; 20] = [
+const OPTIONS: [Definition; 24] = [
     option("listen", Kind::Text, "`127.0.0.1:8080`", "the address and port for clients over TCP"),
     option("data-dir", Kind::Text, "the user's", "the data directory"),
     option(
@@ -58,6 +58,30 @@ const OPTIONS: [Definition; 20] = [
         Kind::Text,
         "a file in the data directory",
         "the PostgreSQL database with the records; a password only in the variable or the file",
+    ),
+    option(
+        "cluster-secret-file",
+        Kind::Text,
+        "none",
+        "the file with the secret of all servers on this database",
+    ),
+    option(
+        "cluster-url",
+        Kind::Text,
+        "that of the listener",
+        "the URL at which the other servers reach this one",
+    ),
+    option(
+        "queues",
+        Kind::List(b','),
+        "all",
+        "the queues that this server works on: `fireflow-sandbox`, or `none`",
+    ),
+    option(
+        "host-patience",
+        Kind::Number,
+        "`120`",
+        "after how many seconds of silence a server is given up with its sandboxes",
     ),
     option("tls-cert", Kind::Text, "none", "the certificates for TLS, in PEM format"),
     option("tls-key", Kind::Text, "none", "the private key for TLS, in PEM format"),
@@ -253,12 +277,17 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
     let number = |number: Option<u32>| number.map(|number| number.to_string().into());
     let switch = |is_on: bool| is_on.then(|| "true".into());
     let hosts = (!flags.allowed_host.is_empty()).then(|| flags.allowed_host.join(",").into());
+    let queues = (!flags.queues.is_empty()).then(|| flags.queues.join(",").into());
     let log = flags.log.and_then(|format| format.to_possible_value());
     let log = log.map(|format| format.get_name().into());
-    let all: [(&str, Option<OsString>); 20] = [
+    let all: [(&str, Option<OsString>); 24] = [
         ("listen", flags.listen.map(|address| address.to_string().into())),
         ("data-dir", data_dir.map(Into::into)),
         ("database-url", flags.database_url.clone().map(Into::into)),
+        ("cluster-secret-file", path(&flags.cluster_secret_file)),
+        ("cluster-url", flags.cluster_url.clone().map(Into::into)),
+        ("queues", queues),
+        ("host-patience", number(flags.host_patience)),
         ("tls-cert", path(&flags.tls_cert)),
         ("tls-key", path(&flags.tls_key)),
         ("allowed-host", hosts),

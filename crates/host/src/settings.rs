@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use stockade_core::{Code, Problem};
 use stockade_image::Reference;
+use stockade_server::cluster::ClusterSecret;
 use stockade_service::{Options, Quotas};
 
 use crate::vault_key;
@@ -26,6 +27,8 @@ pub(crate) struct Settings {
     /// The PostgreSQL database with the records, instead of a file in the data directory. Only
     /// `serve` has one.
     pub(crate) database_url: Option<String>,
+    /// The secret of the cluster that the server is part of.
+    pub(crate) cluster_secret: Option<ClusterSecret>,
     /// The options of the service.
     pub(crate) service: Options,
 }
@@ -74,6 +77,7 @@ impl Settings {
             pool,
             host_paths,
             database_url: None,
+            cluster_secret: None,
             service,
         })
     }

@@ -5,12 +5,13 @@
 //! `auth` determines the owner of a connection or request. `local` is Stockade's own dialect, on a
 //! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, and `e2b` for
 //! those of E2B, on the listener of `tcp`; `inside` is what both need of a sandbox, and `code` runs
-//! code for both. `web` is for browsers: ports under host names of their own, logins, and the
+//! code for both. `cluster` is for the other servers on the same database. `web` is for browsers: ports under host names of their own, logins, and the
 //! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of
 //! streams or HTTP. `served` combines what is served over TCP, and `admission` admits each request there.
 
 mod admission;
 pub mod auth;
+pub mod cluster;
 mod code;
 mod cookies;
 mod e2b;

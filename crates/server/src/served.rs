@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::admission::Admission;
 use crate::auth::HttpAuth;
+use crate::cluster::{self, Cluster};
 use crate::code::Engine;
 use crate::failure::unknown;
 use crate::observe::{Watch, observe};
@@ -39,6 +40,8 @@ pub struct Backend {
     pub site: PortSite,
     /// Sees each request.
     pub watch: Watch,
+    /// What the other servers of the cluster are served, if there is one.
+    pub cluster: Option<Cluster>,
     /// The pool of sandboxes that are started in advance.
     pub pool: Pool,
     /// Becomes true when the server stops.
@@ -56,7 +59,9 @@ pub fn routes(served: Backend) -> web::Served {
     let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
     let code = Engine::default();
     let app = served.e2b(code.clone());
+    let others = served.cluster.clone().map(cluster::routes);
     let (routes, _) = api(Some((served.into_parts(code), app.clone()))).into_parts();
+    let routes = others.into_iter().fold(routes, Router::merge);
     let by_header =
         |router: Router| router.layer(middleware::from_fn_with_state(app.clone(), e2b::by_header));
     let main = by_header(routes)
@@ -112,8 +117,19 @@ impl Backend {
     }
 
     fn into_parts(self, code: Engine) -> Parts {
-        let Self { operations, ports, offer, snippets, auth, hosts: _, site: _, watch, pool, stop } =
-            self;
+        let Self {
+            operations,
+            ports,
+            offer,
+            snippets,
+            auth,
+            hosts: _,
+            site: _,
+            watch,
+            cluster: _,
+            pool,
+            stop,
+        } = self;
         let admission = Admission::new(Arc::clone(&auth), watch.clone());
         let sandboxes = Arc::clone(&operations.sandboxes);
         let main = opensandbox::Backend { sandboxes, ports, auth, watch, code, pool };

@@ -14,6 +14,7 @@ use crate::downloads::Downloads;
 use crate::egress::{Egress, StoredValues};
 use crate::failure::store_problem;
 use crate::handoff::Handoffs;
+use crate::hosts;
 use crate::inner::Inner;
 use crate::link_keys::LinkKeys;
 use crate::locks::Locks;
@@ -85,17 +86,27 @@ impl Service {
             worker_concurrency: Some(inner.options.worker_concurrency),
             rate_limit: None,
         };
-        let builder = Engine::builder(store)
+        let mut builder = Engine::builder(store)
             .executor_id(inner.options.executor_id.clone())
+            // Sandboxes are where they were created, and so are the operations on them.
+            .place(inner.options.executor_id.clone())
             .application_version(WORKFLOWS.to_owned())
             // A watcher records no progress while it watches, however often the server is killed.
             .max_recovery_attempts(u32::MAX)
             .queue(queue);
+        if let Some(cluster) = &inner.options.cluster {
+            builder = builder.heartbeat(cluster.heartbeat);
+            if !cluster.holds_sandboxes {
+                builder = builder.works_on(Vec::new());
+            }
+        }
         let builder = operations::register(builder, &inner);
         let engine = builder.launch().await.map_err(store_problem)?;
         let service = Self { engine, inner };
         operations::publish::resume(&service).await?;
+        hosts::announce(&service.inner).await?;
         reaper::spawn(&service.engine, &service.inner);
+        hosts::spawn(&service.engine, &service.inner);
         Ok(service)
     }
 
@@ -105,12 +116,12 @@ impl Service {
         reaper::sweep(&self.engine, &self.inner).await;
     }
 
-    /// The sandboxes that are not terminated.
+    /// The sandboxes of this server that are not terminated.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn live(&self) -> Result<Vec<SandboxId>> {
-        let live = sandboxes::live(&*self.inner.store).await?;
+        let live = sandboxes::live(&*self.inner.store, self.inner.host()).await?;
         Ok(live.into_iter().map(|(id, _)| id).collect())
     }
 }

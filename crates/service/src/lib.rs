@@ -7,7 +7,8 @@
 //! Reading order, from the bottom up: `store` (the records, with all SQL), `owned_sandbox` (the owner
 //! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
 //! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
-//! watches one sandbox. `reaper` removes what has no record, `launch` puts all of it together.
+//! watches one sandbox. `reaper` removes what has no record, `hosts` and `placement` are about
+//! several servers on one database, `launch` puts all of it together.
 //! `egress` serves the network of sandboxes, `ssh_agents` their ssh agents. `orbiter`, `fireflow` and `nodes` hold the terms of these
 //! systems.
 
@@ -26,6 +27,7 @@ mod first_events;
 mod handoff;
 mod handshake;
 mod host_paths;
+mod hosts;
 mod image_source;
 mod images;
 mod inner;
@@ -40,6 +42,7 @@ mod options;
 pub mod orbiter;
 mod owned_sandbox;
 mod paths;
+mod placement;
 mod published;
 mod random;
 mod reaper;
@@ -64,7 +67,9 @@ mod wakers;
 pub use host_paths::allowed as allowed_host_path;
 pub use image_source::{ImageSource, Report};
 pub use key_source::KeySource;
-pub use options::{Home, Options, Quotas};
+pub use operations::QUEUE;
+pub use options::{Cluster, Home, Options, Quotas};
+pub use placement::Destination;
 pub use service::Service;
 pub use spec::requested_spec;
 pub use store::{MIGRATIONS, sandboxes_in_use, stopped_sandboxes};

@@ -57,7 +57,9 @@ pub(crate) async fn start<T: Serialize + Sync>(
 ) -> Result<Handle, Problem> {
     let input = Input { owner: caller.owner.clone(), request };
     let mut options = StartOptions { owner: Some(caller.owner.as_str().to_owned()), ..options };
-    options.statements.extend(caller.start_record.as_deref().map(audit::insert));
+    let host = &engine.executor().id;
+    let record = caller.start_record.as_deref().map(|record| audit::insert(record, host));
+    options.statements.extend(record);
     engine.start(name, &input, options).await.map_err(store_problem)
 }
 

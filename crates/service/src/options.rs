@@ -20,9 +20,11 @@ const WORKER_CONCURRENCY: &str = "DBOS_SANDBOX_WORKER_CONCURRENCY";
 /// The configuration of a service.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Identifies this process among those that share a store; a process with the same id takes
-    /// over the work of the last one.
+    /// The id of this server among those that share a store, which its sandboxes name. A process with the
+    /// same id takes over the work of the last one.
     pub executor_id: String,
+    /// The other servers on the same store; without it there are none.
+    pub cluster: Option<Cluster>,
     /// The TTL of a sandbox whose request has none.
     pub default_ttl: Option<Duration>,
     /// The quotas of one owner.
@@ -59,6 +61,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             executor_id: "local".to_owned(),
+            cluster: None,
             default_ttl: Some(Duration::from_secs(60 * 60)),
             quotas: Quotas::default(),
             home: None,
@@ -109,6 +112,19 @@ impl Options {
             ..default
         })
     }
+}
+
+/// How a server takes part in a cluster: several servers on one database.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// The URL at which the other servers reach this one.
+    pub address: String,
+    /// Whether this server holds sandboxes. One that does not passes on requests for new ones.
+    pub holds_sandboxes: bool,
+    /// How often a server renews its lease. One that has missed three renewals does not answer.
+    pub heartbeat: Duration,
+    /// After which silence a server is given up with its sandboxes.
+    pub patience: Duration,
 }
 
 /// A data directory on the host.

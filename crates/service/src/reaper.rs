@@ -10,6 +10,7 @@ use stockade_durable::{Engine, Filter, Status as WorkflowStatus, WorkflowId};
 use stockade_runtime::{Runtime, SnapshotInfo, Status};
 
 use crate::failure::{is_unrecorded, store_problem};
+use crate::hosts;
 use crate::inner::Inner;
 use crate::operations::{self, execute, lifecycle, watch};
 use crate::row::SERVICE_LABEL;
@@ -45,6 +46,9 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
         if let Ok(statuses) = inner.with_deadline(runtime.list(&ours)).await {
             for status in &statuses {
                 reap(inner, runtime, &status.id).await;
+                if status.state != stockade_runtime::State::Ended {
+                    hosts::end_if_given_up(inner, runtime, &status.id).await;
+                }
             }
             end_commands(engine, inner, runtime, &statuses).await;
         }
@@ -54,7 +58,7 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
             }
         }
     }
-    let Ok(live) = sandboxes::live(&*inner.store).await else { return };
+    let Ok(live) = sandboxes::live(&*inner.store, inner.host()).await else { return };
     let ids: Vec<_> = live.iter().map(|(id, _)| id.clone()).collect();
     inner.egress.retain(&ids);
     inner.ssh_agents.retain(&ids);
@@ -68,9 +72,10 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
     let should_be = |row: &SandboxRow| {
         // An unreadable record may belong to any sandbox. A stopped one without a snapshot has its
         // files in the runtime.
-        row.damaged
-            || matches!(row.state, State::Creating | State::Running | State::Paused)
-            || row.state == State::Stopped && row.files.is_none()
+        row.host == inner.host()
+            && (row.damaged
+                || matches!(row.state, State::Creating | State::Running | State::Paused)
+                || row.state == State::Stopped && row.files.is_none())
     };
     match sandboxes::find(&*inner.store, id).await {
         Ok(Some(row)) if should_be(&row) => return,

@@ -12,6 +12,7 @@ use crate::handoff::Handoff;
 use crate::inner::Inner;
 use crate::operation::{self, workflow_id};
 use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
+use crate::store::hosts;
 use crate::tools::Handler;
 
 /// Executes every operation. Its clones are the same service.
@@ -44,6 +45,10 @@ impl Service {
     /// next service.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.stop.send_replace(true);
+        if self.inner.options.cluster.is_some() {
+            // Without it the others pass new sandboxes on in vain until the lease has ended.
+            let _ = self.inner.store.execute(vec![hosts::withdraw(self.inner.host())]).await;
+        }
         // The next one takes over the work that does not end in time.
         let _ = self.engine.shutdown(deadline).await;
     }
@@ -57,6 +62,7 @@ impl Service {
         operation: Operation,
     ) -> Result<OwnedSandbox> {
         let owned = OwnedSandbox::check(&*self.inner.store, &caller.owner, id).await?;
+        self.inner.check_here(&owned)?;
         match owned.clone().admit(operation) {
             // Idempotent replay: a known idempotency key is answered from its record, also if the
             // state of the sandbox does not allow the operation any more.

@@ -24,7 +24,7 @@ const UNTIL_RENEWED: Duration = Duration::from_secs(120);
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The prefix of an image name that refers to a snapshot.
-const SNAPSHOT: &str = "snapshot:";
+pub(crate) const SNAPSHOT: &str = "snapshot:";
 
 /// All checks of a request that need no other state.
 pub(crate) fn check(request: &CreateSandbox) -> Result<()> {

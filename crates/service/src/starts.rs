@@ -8,12 +8,12 @@ use crate::service::Service;
 use crate::store::audit;
 
 impl Service {
-    /// The records of operations that have started, after that number, the oldest first.
+    /// The records of operations that have started on this server, after that number, the oldest first.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn start_records(&self, after: i64, limit: i64) -> Result<Vec<(i64, StartRecord)>> {
-        audit::list(&*self.inner.store, after, limit).await
+        audit::list(&*self.inner.store, self.inner.host(), after, limit).await
     }
 
     /// Removes those records up to that number.
@@ -21,6 +21,7 @@ impl Service {
     /// # Errors
     /// When the store cannot be written.
     pub async fn remove_start_records(&self, up_to: i64) -> Result<()> {
-        self.inner.store.execute(vec![audit::remove(up_to)]).await.map_err(store_problem)
+        let remove = audit::remove(self.inner.host(), up_to);
+        self.inner.store.execute(vec![remove]).await.map_err(store_problem)
     }
 }

@@ -18,6 +18,14 @@ pub(crate) fn durable(workspace: &Workspace, options: &CrashOptions) -> anyhow::
     crash_command(built.program, None, options)
 }
 
+/// `cargo xtask crash cluster`: kills, pauses and cuts off processes that execute workflows on one
+/// PostgreSQL database, and restarts that. True when no workflow was lost, no recorded step ran again, and the
+/// history is linearizable.
+pub(crate) fn cluster(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
+    let built = for_crash_tests(workspace, "crash-cluster")?;
+    crash_command(built.program, None, options)
+}
+
 /// `cargo xtask crash service`: kills the local server, the keeper and inits at random while clients
 /// work. True when nothing was lost, done twice or left behind.
 pub(crate) fn service(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {

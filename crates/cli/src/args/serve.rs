@@ -25,6 +25,19 @@ pub struct Serve {
     /// configuration file
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
+    /// Share the database with other servers that have the same secret: the file with it
+    #[arg(long, value_name = "FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
+    /// The URL at which those servers reach this one [default: that of the listener, on the loopback]
+    #[arg(long, value_name = "URL")]
+    pub cluster_url: Option<String>,
+    /// The queues that this server works on: `fireflow-sandbox`, or `none` if others hold the sandboxes
+    /// [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub queues: Vec<String>,
+    /// After how many seconds of silence a server is given up with its sandboxes [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    pub host_patience: Option<u32>,
     /// The certificates for TLS, in PEM format
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,

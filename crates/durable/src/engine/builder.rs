@@ -18,6 +18,8 @@ pub struct Builder {
     store: Arc<dyn Store>,
     executor_id: String,
     application_version: String,
+    place: Option<String>,
+    works_on: Option<Vec<String>>,
     workflows: HashMap<&'static str, Function>,
     queues: Vec<Queue>,
     settings: Settings,
@@ -42,6 +44,8 @@ impl Builder {
             store,
             executor_id: "local".to_owned(),
             application_version: "1".to_owned(),
+            place: None,
+            works_on: None,
             workflows: HashMap::new(),
             queues: Vec::new(),
             settings,
@@ -53,6 +57,19 @@ impl Builder {
     /// restart: the process then immediately takes over the workflows that it ran before.
     pub fn executor_id(mut self, id: String) -> Self {
         self.executor_id = id;
+        self
+    }
+
+    /// The place that the workflows of this engine belong to: no executor of another place runs them.
+    /// For workflows that act on what only this place has.
+    pub fn place(mut self, place: String) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Takes workflows from these of the declared queues only. By default it takes from all.
+    pub fn works_on(mut self, queues: Vec<String>) -> Self {
+        self.works_on = Some(queues);
         self
     }
 
@@ -128,6 +145,11 @@ impl Builder {
             queues.push(queue.name.to_owned());
             self.store.declare_queue(queue).await?;
         }
+        let is_taken = |queue: &String| {
+            let chosen = self.works_on.as_ref();
+            queue == INTERNAL_QUEUE || chosen.is_none_or(|chosen| chosen.contains(queue))
+        };
+        let taken = queues.iter().filter(|queue| is_taken(queue)).cloned().collect();
         let engine = Engine {
             inner: Arc::new(Inner {
                 store: self.store,
@@ -136,9 +158,11 @@ impl Builder {
                     incarnation,
                     application_version: self.application_version,
                     names,
+                    place: self.place,
                 },
                 workflows: self.workflows,
                 queues,
+                taken,
                 settings: self.settings,
                 running: Mutex::default(),
                 count: watch::Sender::new(0),

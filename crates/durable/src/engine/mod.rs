@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sync::{lock, millis, now_ms};
 use crate::{
-    Channel, ClaimedWorkflow, CreateOutcome, Error, Executor, Failure, Filter, Json, Message,
-    NewWorkflow, Result, Store, WorkflowId, WorkflowInfo,
+    Abandonment, Channel, ClaimedWorkflow, CreateOutcome, Error, Executor, Failure, Filter, Json,
+    Message, NewWorkflow, Result, Statement, Store, WorkflowId, WorkflowInfo,
 };
 
 pub use builder::Builder;
@@ -62,6 +62,8 @@ struct Inner {
     executor: Executor,
     workflows: HashMap<&'static str, Function>,
     queues: Vec<String>,
+    /// Those of the queues that this engine takes workflows from.
+    taken: Vec<String>,
     settings: Settings,
     running: Mutex<HashMap<WorkflowId, Running>>,
     /// The number of entries in `running`.
@@ -156,6 +158,7 @@ impl Engine {
             owner: options.owner,
             executor: queue.is_none().then(|| (executor.id.clone(), executor.incarnation)),
             application_version: executor.application_version.clone(),
+            place: executor.place.clone(),
             queue: queue.map(str::to_owned),
             deduplication_id: options.deduplication_id,
             priority: options.priority,
@@ -277,6 +280,34 @@ impl Engine {
             body: serde_json::to_string(message)?,
         };
         self.inner.store.send(message).await
+    }
+
+    /// Ends this engine's kinds of workflows of another place, if the executor of that place has been silent
+    /// for that long; `None` if it is alive. Those with the names in `except` stay as they are.
+    pub async fn abandon(
+        &self,
+        place: &str,
+        silence: Duration,
+        except: &[&str],
+        failure: Failure,
+        statements: Vec<Statement>,
+    ) -> Result<Option<Vec<WorkflowId>>> {
+        let names = self.inner.executor.names.iter();
+        let names = names.filter(|name| !except.contains(&name.as_str())).cloned().collect();
+        let abandonment = Abandonment {
+            place: place.to_owned(),
+            silence_ms: millis(silence),
+            names,
+            failure,
+            statements,
+        };
+        self.inner.store.abandon(abandonment).await
+    }
+
+    /// Waits until this engine does not run any more: it was shut down, or another process took its lease.
+    pub async fn wait_until_ended(&self) {
+        let ended = self.inner.ended.clone();
+        ended.cancelled().await;
     }
 
     /// Removes workflows that ended longer ago than this, with their steps, streams, events and

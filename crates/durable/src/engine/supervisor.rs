@@ -145,7 +145,7 @@ impl Engine {
     /// Runs the workflows that the queues release; returns how long to wait for more.
     async fn take_from_queues(&self) -> Duration {
         loop {
-            match self.store().dequeue(&self.inner.executor, &self.inner.queues).await {
+            match self.store().dequeue(&self.inner.executor, &self.inner.taken).await {
                 Ok(dequeued) if dequeued.workflows.is_empty() => {
                     return dequeued.next_at.map_or(LONGEST_WAIT, until_ms).min(LONGEST_WAIT);
                 }

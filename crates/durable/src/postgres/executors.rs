@@ -3,11 +3,11 @@
 
 use super::connection::Transaction;
 use super::readers::Readers;
-use super::{rows, workflows};
+use super::{rows, statements, workflows};
 use crate::sync::now_ms;
 use crate::{
-    Channel, ClaimedWorkflow, Error, Executor, Failure, OwnedWorkflow, Recovery, Result, Row,
-    Value, WorkflowId,
+    Abandonment, Channel, ClaimedWorkflow, Error, Executor, Failure, Lease, OwnedWorkflow,
+    Recovery, Result, Row, Value, WorkflowId,
 };
 
 /// The most workflows that one take-over processes; the next one continues.
@@ -44,20 +44,35 @@ fn claim_of(executor: &Executor) -> [Value; 2] {
     [executor.id.as_str().into(), executor.incarnation.into()]
 }
 
+/// The lease ends now. A negative time says since when.
 pub(super) async fn release(transaction: &Transaction, executor: &Executor) -> Result<()> {
+    let end_of_lease = format!(
+        "UPDATE executors SET heartbeat_at = -{SERVER_NOW} \
+         WHERE executor_id = ?1 AND incarnation = ?2"
+    );
     for sql in [
         "UPDATE workflow_status SET forgiven_attempts = recovery_attempts - 1 \
          WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2",
-        "UPDATE executors SET heartbeat_at = 0 WHERE executor_id = ?1 AND incarnation = ?2",
+        &end_of_lease,
     ] {
         transaction.execute(sql, &claim_of(executor)).await?;
     }
     Ok(())
 }
 
+pub(super) async fn lease(readers: &Readers, executor_id: &str) -> Result<Option<Lease>> {
+    let sql = format!(
+        "SELECT {SERVER_NOW} - ABS(heartbeat_at), heartbeat_at < 0 FROM executors \
+         WHERE executor_id = ?1"
+    );
+    let found = readers.first(&sql, &[executor_id.into()]).await?;
+    let lease = |row: &Row| Ok(Lease { silent_ms: row.integer(0)?, is_released: row.boolean(1)? });
+    found.as_ref().map(lease).transpose()
+}
+
 /// Removes executors that have been silent for a long time and own no workflow.
 pub(super) async fn collect(transaction: &Transaction, before: i64) -> Result<()> {
-    let sql = "DELETE FROM executors WHERE heartbeat_at < ?1 AND NOT EXISTS (SELECT 1 \
+    let sql = "DELETE FROM executors WHERE ABS(heartbeat_at) < ?1 AND NOT EXISTS (SELECT 1 \
                FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
                AND held.status = 'PENDING')";
     transaction.execute(sql, &[before.into()]).await.map(drop)
@@ -111,15 +126,17 @@ async fn orphans(transaction: &Transaction, recovery: &Recovery) -> Result<Vec<O
          AND NOT (executor_id = ?3 AND executor_incarnation = ?4) \
          AND NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = held.executor_id \
          AND incarnation = held.executor_incarnation AND heartbeat_at > {SERVER_NOW} - ?5) \
+         AND (place IS NULL OR place = ?7) \
          ORDER BY created_at, number LIMIT ?6 FOR NO KEY UPDATE OF held SKIP LOCKED"
     );
-    let parameters: [Value; 6] = [
+    let parameters: [Value; 7] = [
         executor.application_version.as_str().into(),
         serde_json::to_string(&executor.names)?.into(),
         executor.id.as_str().into(),
         executor.incarnation.into(),
         recovery.silence_ms.into(),
         MAX_RECOVERED.into(),
+        executor.place.clone().into(),
     ];
     let found = transaction.query(&sql, &parameters).await?;
     let mut orphans = found.iter().map(orphan).collect::<Result<Vec<_>>>()?;
@@ -138,6 +155,41 @@ async fn orphans(transaction: &Transaction, recovery: &Recovery) -> Result<Vec<O
             .extend(transaction.first(sql, &parameters).await?.as_ref().map(orphan).transpose()?);
     }
     Ok(orphans)
+}
+
+/// Ends the workflows of a place whose executor is silent.
+pub(super) async fn abandon(
+    transaction: &Transaction,
+    abandonment: &Abandonment,
+) -> Result<Option<Vec<WorkflowId>>> {
+    let Abandonment { place, silence_ms, names, failure, statements } = abandonment;
+    // From here on its heartbeats fail, so that it does not go on when it was only paused.
+    let sql = format!(
+        "UPDATE executors SET incarnation = incarnation + 1 WHERE executor_id = ?1 \
+         AND ABS(heartbeat_at) <= {SERVER_NOW} - ?2"
+    );
+    let parameters = [place.as_str().into(), (*silence_ms).into()];
+    if transaction.execute(&sql, &parameters).await? == 0 {
+        return Ok(None);
+    }
+    let sql = "UPDATE workflow_status SET status = 'ERROR', error = ?3, completed_at = ?4, \
+               updated_at = ?4, deduplication_id = NULL WHERE place = ?1 AND completed_at IS NULL \
+               AND name IN (SELECT value FROM json_array_elements_text(CAST(?2 AS JSON)) \
+               AS names (value)) RETURNING workflow_uuid";
+    let parameters = [
+        place.as_str().into(),
+        serde_json::to_string(names)?.into(),
+        rows::failure_text(failure)?.into(),
+        now_ms().into(),
+    ];
+    let ended = transaction.query(sql, &parameters).await?;
+    let ended = ended.iter().map(|row| rows::id(row.text(0)?)).collect::<Result<Vec<_>>>()?;
+    for id in &ended {
+        workflows::wake_on_end(transaction, id);
+    }
+    transaction.wake(Channel::Queues);
+    statements::execute(transaction, statements).await?;
+    Ok(Some(ended))
 }
 
 fn orphan(row: &Row) -> Result<Orphan> {

@@ -12,12 +12,10 @@ use crate::{Error, Migration, Result};
 /// How long a process waits for the exclusive use of a schema: an earlier one may still be ending.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connects for writes. An exclusive connection has the schema to itself until it ends.
+/// Connects for writes. An exclusive connection has the schema to itself until it ends; others share it.
 pub(super) async fn connect(address: &Address, exclusive: bool) -> Result<Connection> {
     let connection = Connection::open(address, Box::new(|_| {})).await?;
-    if exclusive {
-        lock_alone(&connection, address).await?;
-    }
+    lock(&connection, address, exclusive).await?;
     Ok(connection)
 }
 
@@ -44,11 +42,11 @@ pub(super) async fn migrate_all(
     connection.batch("COMMIT").await.map(drop)
 }
 
-/// Takes the lock that another process of this kind holds while it uses the schema alone. It ends
-/// with the connection.
-async fn lock_alone(connection: &Connection, address: &Address) -> Result<()> {
+/// Takes the lock of all processes that use the schema, alone or shared. It ends with the connection.
+async fn lock(connection: &Connection, address: &Address, exclusive: bool) -> Result<()> {
     let number = lock_number("exclusive", &address.schema);
-    let sql = format!("SELECT pg_try_advisory_lock({number})");
+    let function = if exclusive { "pg_try_advisory_lock" } else { "pg_try_advisory_lock_shared" };
+    let sql = format!("SELECT {function}({number})");
     let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
     while connection.batch(&sql).await?.as_deref() != Some("t") {
         if tokio::time::Instant::now() >= deadline {

@@ -86,13 +86,14 @@ async fn waiting(
     let sql = "SELECT workflow_uuid FROM workflow_status WHERE queue_name = ?1 \
                AND completed_at IS NULL AND status = 'ENQUEUED' AND application_version = ?2 \
                AND name IN (SELECT value FROM json_array_elements_text(CAST(?3 AS JSON)) \
-               AS names (value)) \
+               AS names (value)) AND (place IS NULL OR place = ?5) \
                ORDER BY priority, created_at, number LIMIT ?4 FOR NO KEY UPDATE SKIP LOCKED";
-    let parameters: [Value; 4] = [
+    let parameters: [Value; 5] = [
         queue.into(),
         executor.application_version.as_str().into(),
         names.into(),
         (MAX_DEQUEUED + 1).into(),
+        executor.place.clone().into(),
     ];
     let found = transaction.query(sql, &parameters).await?;
     found.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()

@@ -6,7 +6,7 @@ use crate::{Error, Failure, Json, Result, Row, Status, WorkflowId, WorkflowInfo}
 pub(super) const INFO: &str = "workflow_uuid, name, status, inputs, output, error, \
     authenticated_user, queue_name, deduplication_id, priority, executor_id, \
     application_version, recovery_attempts, parent_workflow_id, created_at, updated_at, \
-    started_at_epoch_ms, completed_at, workflow_deadline_epoch_ms";
+    started_at_epoch_ms, completed_at, workflow_deadline_epoch_ms, place";
 
 /// Reads the columns of [`INFO`].
 pub(super) fn info(row: &Row) -> Result<WorkflowInfo> {
@@ -31,6 +31,7 @@ pub(super) fn info(row: &Row) -> Result<WorkflowInfo> {
         started_at: row.optional_integer(16)?,
         completed_at: row.optional_integer(17)?,
         deadline: row.optional_integer(18)?,
+        place: text(19)?,
     })
 }
 

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use super::{Postgres, commit, executors, messages, queues, statements, streams, workflows};
 use crate::sync::{millis, now_ms};
 use crate::{
-    BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Executor, Filter, Json,
-    Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
-    Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
+    Abandonment, BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Executor, Filter,
+    Json, Lease, Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery,
+    Result, Row, Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
 /// How many workflows are removed in one transaction, so that other writes can run in between.
@@ -66,6 +66,17 @@ impl Store for Postgres {
             executors::recover(&transaction, &recovery).await
         };
         self.write_with(recovery, work).await
+    }
+
+    async fn lease(&self, executor_id: &str) -> Result<Option<Lease>> {
+        executors::lease(&self.readers, executor_id).await
+    }
+
+    async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>> {
+        let work = |transaction, abandonment: Arc<Abandonment>| async move {
+            executors::abandon(&transaction, &abandonment).await
+        };
+        self.write_with(abandonment, work).await
     }
 
     async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {

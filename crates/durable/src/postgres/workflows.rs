@@ -29,10 +29,10 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
     let sql = "INSERT INTO workflow_status (workflow_uuid, status, name, authenticated_user, \
         inputs, executor_id, executor_incarnation, application_version, recovery_attempts, \
         queue_name, deduplication_id, priority, workflow_timeout_ms, workflow_deadline_epoch_ms, \
-        delay_until_epoch_ms, parent_workflow_id, created_at, updated_at, started_at_epoch_ms) \
+        delay_until_epoch_ms, parent_workflow_id, created_at, updated_at, started_at_epoch_ms, place) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, \
-        ?18) ON CONFLICT DO NOTHING";
-    let parameters: [Value; 18] = [
+        ?18, ?19) ON CONFLICT DO NOTHING";
+    let parameters: [Value; 19] = [
         new.id.as_str().into(),
         status.as_str().into(),
         new.name.as_str().into(),
@@ -51,6 +51,7 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
         new.parent.as_ref().map(|parent| parent.as_str().to_owned()).into(),
         now.into(),
         runs.then_some(now).into(),
+        new.place.clone().into(),
     ];
     if transaction.execute(sql, &parameters).await? == 0 {
         return existing(transaction, new).await;

@@ -4,12 +4,20 @@
 use crate::Migration;
 
 /// The engine's own migrations.
-pub(crate) const ENGINE: &[Migration] = &[Migration {
-    number: 1,
-    name: "engine",
-    sql: include_str!("sqlite/0001_engine.sql"),
-    postgres: include_str!("postgres/0001_engine.sql"),
-}];
+pub(crate) const ENGINE: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "engine",
+        sql: include_str!("sqlite/0001_engine.sql"),
+        postgres: include_str!("postgres/0001_engine.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "places of workflows",
+        sql: include_str!("sqlite/0002_places.sql"),
+        postgres: include_str!("postgres/0002_places.sql"),
+    },
+];
 
 /// The tables in which applied migrations are recorded: those of the engine and those of the
 /// application.

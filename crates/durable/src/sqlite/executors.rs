@@ -1,12 +1,14 @@
 //! Executors: their leases, and the take-over of the workflows of dead ones.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::rows::{self, storage_error};
+use super::statements;
 use super::workflows::wake_on_end;
 use crate::sync::now_ms;
 use crate::{
-    Channel, ClaimedWorkflow, Executor, Failure, OwnedWorkflow, Recovery, Result, WorkflowId,
+    Abandonment, Channel, ClaimedWorkflow, Executor, Failure, Lease, OwnedWorkflow, Recovery,
+    Result, WorkflowId,
 };
 
 /// The most workflows that one take-over processes; the next one continues.
@@ -30,22 +32,30 @@ pub(super) fn heartbeat(connection: &Connection, executor: &Executor) -> Result<
     Ok(connection.execute(sql, row).map_err(storage_error)? == 1)
 }
 
+/// The lease ends now. A negative time says since when.
 pub(super) fn release(connection: &Connection, executor: &Executor) -> Result<()> {
-    for sql in [
-        "UPDATE workflow_status SET forgiven_attempts = recovery_attempts - 1 \
-         WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2",
-        "UPDATE executors SET heartbeat_at = 0 WHERE executor_id = ?1 AND incarnation = ?2",
-    ] {
-        connection
-            .execute(sql, params![executor.id, executor.incarnation])
-            .map_err(storage_error)?;
-    }
+    let sql = "UPDATE workflow_status SET forgiven_attempts = recovery_attempts - 1 \
+               WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2";
+    let row = params![executor.id, executor.incarnation];
+    connection.execute(sql, row).map_err(storage_error)?;
+    let sql = "UPDATE executors SET heartbeat_at = -?3 WHERE executor_id = ?1 AND incarnation = ?2";
+    let row = params![executor.id, executor.incarnation, now_ms()];
+    connection.execute(sql, row).map_err(storage_error)?;
     Ok(())
+}
+
+pub(super) fn lease(connection: &Connection, executor_id: &str) -> Result<Option<Lease>> {
+    let sql = "SELECT ?2 - ABS(heartbeat_at), heartbeat_at < 0 FROM executors \
+               WHERE executor_id = ?1";
+    let found = connection.query_row(sql, params![executor_id, now_ms()], |row| {
+        Ok(Lease { silent_ms: row.get(0)?, is_released: row.get(1)? })
+    });
+    found.optional().map_err(storage_error)
 }
 
 /// Removes executors that have been silent for a long time and own no workflow.
 pub(super) fn collect(connection: &Connection, before: i64) -> Result<()> {
-    let sql = "DELETE FROM executors WHERE heartbeat_at < ?1 AND NOT EXISTS (SELECT 1 \
+    let sql = "DELETE FROM executors WHERE ABS(heartbeat_at) < ?1 AND NOT EXISTS (SELECT 1 \
                FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
                AND held.status = 'PENDING')";
     connection.execute(sql, [before]).map_err(storage_error)?;
@@ -106,7 +116,7 @@ fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> 
                AND NOT (executor_id = ?3 AND executor_incarnation = ?4) \
                AND NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = held.executor_id \
                AND incarnation = held.executor_incarnation AND heartbeat_at > ?5) \
-               ORDER BY created_at LIMIT ?6";
+               AND (place IS NULL OR place = ?7) ORDER BY created_at LIMIT ?6";
     let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
     let parameters = params![
         executor.application_version,
@@ -115,6 +125,7 @@ fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> 
         executor.incarnation,
         now_ms().saturating_sub(recovery.silence_ms),
         MAX_RECOVERED,
+        executor.place,
     ];
     let mut found = select.query(parameters).map_err(storage_error)?;
     let mut orphans = Vec::new();
@@ -134,6 +145,37 @@ fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> 
         }
     }
     Ok(orphans)
+}
+
+/// Ends the workflows of a place whose executor is silent.
+pub(super) fn abandon(
+    connection: &Connection,
+    wakes: &mut Vec<Channel>,
+    abandonment: &Abandonment,
+) -> Result<Option<Vec<WorkflowId>>> {
+    let Abandonment { place, silence_ms, names, failure, statements } = abandonment;
+    let now = now_ms();
+    // From here on its heartbeats fail, so that it does not go on when it was only paused.
+    let sql = "UPDATE executors SET incarnation = incarnation + 1 WHERE executor_id = ?1 \
+               AND ABS(heartbeat_at) <= ?2";
+    let silent = connection.execute(sql, params![place, now.saturating_sub(*silence_ms)]);
+    if silent.map_err(storage_error)? == 0 {
+        return Ok(None);
+    }
+    let sql = "UPDATE workflow_status SET status = 'ERROR', error = ?3, completed_at = ?4, \
+               updated_at = ?4, deduplication_id = NULL WHERE place = ?1 AND completed_at IS NULL \
+               AND name IN (SELECT value FROM json_each(?2)) RETURNING workflow_uuid";
+    let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
+    let row = params![place, serde_json::to_string(names)?, rows::failure_text(failure)?, now];
+    let ended = update.query_map(row, |row| row.get::<_, String>(0)).map_err(storage_error)?;
+    let ended = ended.collect::<rusqlite::Result<Vec<_>>>().map_err(storage_error)?;
+    let ended = ended.into_iter().map(rows::id).collect::<Result<Vec<_>>>()?;
+    for id in &ended {
+        wake_on_end(wakes, id);
+    }
+    wakes.push(Channel::Queues);
+    statements::execute(connection, wakes, statements)?;
+    Ok(Some(ended))
 }
 
 fn orphan(row: &Row<'_>) -> Result<Orphan> {

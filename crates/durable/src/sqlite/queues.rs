@@ -82,10 +82,11 @@ fn waiting(
 ) -> Result<Vec<String>> {
     let sql = "SELECT workflow_uuid FROM workflow_status WHERE queue_name = ?1 \
                AND completed_at IS NULL AND status = 'ENQUEUED' AND application_version = ?2 \
-               AND name IN (SELECT value FROM json_each(?3)) \
+               AND name IN (SELECT value FROM json_each(?3)) AND (place IS NULL OR place = ?5) \
                ORDER BY priority, created_at, rowid LIMIT ?4";
     let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
-    let parameters = params![queue, executor.application_version, names, MAX_DEQUEUED + 1];
+    let parameters =
+        params![queue, executor.application_version, names, MAX_DEQUEUED + 1, executor.place];
     let found = select.query_map(parameters, |row| row.get(0)).map_err(storage_error)?;
     found.collect::<rusqlite::Result<_>>().map_err(storage_error)
 }

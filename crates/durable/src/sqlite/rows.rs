@@ -44,7 +44,7 @@ pub(super) fn classify_error(connection: &Connection, error: Error) -> Error {
 pub(super) const INFO: &str = "workflow_uuid, name, status, inputs, output, error, \
     authenticated_user, queue_name, deduplication_id, priority, executor_id, \
     application_version, recovery_attempts, parent_workflow_id, created_at, updated_at, \
-    started_at_epoch_ms, completed_at, workflow_deadline_epoch_ms";
+    started_at_epoch_ms, completed_at, workflow_deadline_epoch_ms, place";
 
 /// Reads the columns of [`INFO`].
 pub(super) fn info(row: &Row<'_>) -> Result<WorkflowInfo> {
@@ -69,6 +69,7 @@ pub(super) fn info(row: &Row<'_>) -> Result<WorkflowInfo> {
         started_at: column.get(16)?,
         completed_at: column.get(17)?,
         deadline: column.get(18)?,
+        place: column.get(19)?,
     })
 }
 

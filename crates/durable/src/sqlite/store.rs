@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use super::{Sqlite, commit, executors, messages, queues, statements, streams, workflows};
 use crate::sync::{millis, now_ms};
 use crate::{
-    BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Error, Executor, Filter, Json,
-    Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
-    Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
+    Abandonment, BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Error, Executor,
+    Filter, Json, Lease, Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage,
+    Recovery, Result, Row, Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId,
+    WorkflowInfo,
 };
 
 /// How many workflows are removed in one transaction, so that other writes can run in between.
@@ -38,6 +39,16 @@ impl Store for Sqlite {
 
     async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>> {
         self.write(move |connection, wakes| executors::recover(connection, wakes, &recovery)).await
+    }
+
+    async fn lease(&self, executor_id: &str) -> Result<Option<Lease>> {
+        let id = executor_id.to_owned();
+        self.read(move |connection| executors::lease(connection, &id)).await
+    }
+
+    async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>> {
+        self.write(move |connection, wakes| executors::abandon(connection, wakes, &abandonment))
+            .await
     }
 
     async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {

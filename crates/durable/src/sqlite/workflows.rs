@@ -41,8 +41,8 @@ pub(super) fn create(
              inputs, executor_id, executor_incarnation, application_version, recovery_attempts, \
              queue_name, deduplication_id, priority, workflow_timeout_ms, \
              workflow_deadline_epoch_ms, delay_until_epoch_ms, parent_workflow_id, created_at, \
-             updated_at, started_at_epoch_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
-             ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18)",
+             updated_at, started_at_epoch_ms, place) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+             ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18, ?19)",
         )
         .map_err(storage_error)?;
     let row = params![
@@ -64,6 +64,7 @@ pub(super) fn create(
         new.parent.as_ref().map(WorkflowId::as_str),
         now,
         runs.then_some(now),
+        new.place,
     ];
     insert.execute(row).map_err(storage_error)?;
     statements::execute(connection, wakes, &new.statements)?;

@@ -13,6 +13,7 @@ mod fencing;
 mod messages;
 mod mortal;
 mod place;
+mod places;
 mod queues;
 mod replay;
 mod steps;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_durable::{
-    BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Error, Executor, Filter, Json,
-    Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
-    Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
+    Abandonment, BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Error, Executor,
+    Filter, Json, Lease, Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage,
+    Recovery, Result, Row, Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId,
+    WorkflowInfo,
 };
 
 /// The effect of the write at which the store dies.
@@ -98,6 +99,14 @@ impl Store for Mortal {
 
     async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>> {
         self.alive()?.recover(recovery).await
+    }
+
+    async fn lease(&self, executor_id: &str) -> Result<Option<Lease>> {
+        self.alive()?.lease(executor_id).await
+    }
+
+    async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>> {
+        self.alive()?.abandon(abandonment).await
     }
 
     async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {

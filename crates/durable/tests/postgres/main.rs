@@ -20,6 +20,8 @@ mod messages;
 #[path = "../contract/mortal.rs"]
 mod mortal;
 mod place;
+#[path = "../contract/places.rs"]
+mod places;
 #[path = "../contract/queues.rs"]
 mod queues;
 #[path = "../contract/replay.rs"]

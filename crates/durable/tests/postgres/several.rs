@@ -137,6 +137,10 @@ async fn a_schema_in_use_alone_is_refused_to_others() {
     let world = World::new().await;
     let mut options = world.options();
     options.exclusive = true;
+    // Others share it.
+    let refused = Postgres::open(options.clone()).await.unwrap_err();
+    assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+    world.store.close().await.unwrap();
     let first = Postgres::open(options.clone()).await.unwrap();
     let refused = Postgres::open(options.clone()).await.unwrap_err();
     assert!(matches!(refused, Error::Locked { .. }), "{refused}");

@@ -56,7 +56,7 @@ pub(crate) async fn to_server(data: &DataDir, url: &str) -> Result<Moved, Proble
     }
     let to = place(url)?;
     let old = open_file(data, &real, Synchronous::Full).await?;
-    let new = connect(url).await?;
+    let new = connect(url, false).await?;
     let copied = copy_to_server(&real, &*old, &*new, &to).await;
     let copied = closed(copied, [old, new]).await?;
     let kept = retire_file(&real)?;
@@ -141,7 +141,7 @@ pub(crate) async fn to_file(data: &DataDir, url: Option<&str>) -> Result<Moved, 
     }
     let new_path = real.join(NEW_FILE);
     remove_database(&new_path)?;
-    let old = open_server(&real, url, Some(&elsewhere)).await?;
+    let old = open_server(&real, url, Some(&elsewhere), false).await?;
     let new = new_file(&new_path).await?;
     let copied = transfer::copy(&*old, &*new).await;
     let copied = copied.map_err(|error| copy_problem(&error, &file.display().to_string()));

@@ -7,7 +7,7 @@
 mod over_tcp;
 mod request;
 mod response;
-mod routes;
+pub(crate) mod routes;
 mod session;
 
 use std::io;
@@ -25,6 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 pub(crate) use over_tcp::api;
+pub(crate) use response::Failure;
 
 use crate::auth::{Authenticate, Connection, Peer};
 

@@ -47,8 +47,9 @@ pub(super) fn api() -> Api<Operations> {
         .map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)))
 }
 
-/// The routes for a socket, whose callers the kernel identifies.
-pub(super) fn all(operations: Operations) -> Router {
+/// The routes for requests that have a caller already: those of a socket, whose callers the kernel
+/// identifies, and those of other servers of a cluster.
+pub(crate) fn all(operations: Operations) -> Router {
     api().with_state(Some(operations)).into_parts().0
 }
 

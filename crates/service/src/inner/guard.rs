@@ -57,6 +57,7 @@ impl Inner {
         id: &SandboxId,
     ) -> Result<ActiveSandbox, Problem> {
         let owned = OwnedSandbox::check(&*self.store, owner, id).await?;
+        self.check_here(&owned)?;
         // The watcher decides under the sandbox's lock whether the sandbox is idle. From here on it
         // sees this use; an earlier decision is undone.
         let in_use = self.activity.start(id);

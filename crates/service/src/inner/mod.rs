@@ -86,6 +86,22 @@ impl Inner {
         self.stop.subscribe()
     }
 
+    /// The id of this server among those on the same database.
+    pub(crate) fn host(&self) -> &str {
+        &self.options.executor_id
+    }
+
+    /// Fails if another server holds a sandbox: only that one can do anything with it.
+    pub(crate) fn check_here(&self, row: &SandboxRow) -> Result<()> {
+        if row.host == self.host() {
+            return Ok(());
+        }
+        let message = format!("the sandbox {} is held by another server", row.id);
+        Err(Problem::new(Code::Unreachable, message)
+            .because("this request is not one that a server passes on")
+            .remedied_by("use the server that created the sandbox"))
+    }
+
     /// The runtime of a sandbox.
     pub(crate) fn runtime(&self, name: &str) -> Result<&Arc<dyn Runtime>> {
         self.runtimes.get(name).ok_or_else(|| {
@@ -129,6 +145,7 @@ impl Inner {
         context
             .volatile("acl", async |_| {
                 let owned = OwnedSandbox::check(&*self.store, owner, id).await;
+                let owned = owned.and_then(|owned| self.check_here(&owned).map(|()| owned));
                 owned.and_then(|owned| owned.admit(operation)).map_err(to_failure)
             })
             .await

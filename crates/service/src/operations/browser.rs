@@ -204,7 +204,7 @@ impl PortAccess for Service {
         let statements = vec![
             browser::use_code(&hash, &session_hash, now),
             browser::insert_session(&session_hash, &row),
-            audit::login(&row.owner, &row.site),
+            audit::login(&row.owner, &row.site, self.inner.host()),
         ];
         store.execute(statements).await.map_err(|error| match store_problem(error) {
             // Another request was faster.

@@ -105,6 +105,7 @@ pub(crate) async fn kill(
     // Also a command of a paused sandbox can be ended.
     let store = &*service.inner.store;
     let owned = OwnedSandbox::check(store, &caller.owner, &known.sandbox_id).await?;
+    service.inner.check_here(&owned)?;
     let runtime = service.inner.runtime(&owned.runtime)?;
     let workflow = workflow(&workflow_id)?;
     let exec = execute::exec_id_for(&workflow)?;

@@ -213,6 +213,7 @@ fn new_row(
         is_bundled: false,
         generation: 1,
         incarnation: String::new(),
+        host: inner.host().to_owned(),
         damaged: false,
         request,
     })
@@ -364,6 +365,7 @@ async fn check_owner(
 ) -> std::result::Result<OwnedSandbox, Failure> {
     let check = async |_| {
         let owned = OwnedSandbox::check(&*inner.store, owner, id).await.map_err(to_failure)?;
+        inner.check_here(&owned).map_err(to_failure)?;
         let is_other = owned.workflow_id.as_deref().is_some_and(|own| own != context.id().as_str());
         if owned.state.is_terminal() || is_other {
             return Err(to_failure(no_sandbox(id)));

@@ -161,6 +161,7 @@ mod tests {
             bundle: None,
             is_bundled: false,
             generation: 1,
+            host: "local".to_owned(),
             damaged: false,
         };
         change(&mut row);

@@ -54,7 +54,8 @@ pub(crate) async fn change(
             let operation = uuid::Uuid::now_v7().simple().to_string();
             let mut statements = vec![row.change_network(network)];
             statements.push(events::statement(&operation, &owned, payload));
-            statements.extend(caller.start_record.as_deref().map(audit::insert));
+            let record = caller.start_record.as_deref();
+            statements.extend(record.map(|record| audit::insert(record, inner.host())));
             inner.store.execute(statements).await.map(drop).map_err(store_problem)
         }
         Err(problem) => Err(problem),

@@ -61,7 +61,7 @@ pub(crate) async fn create(
     };
     let key = format!("{PREFIX}{}", hex(&random::<RANDOM_BYTES>()?));
     let insert = keys::insert(&properties, &hash_of(&key));
-    let inserted = service.inner.store.execute(recorded(caller, insert)).await;
+    let inserted = service.inner.store.execute(recorded(service, caller, insert)).await;
     inserted.map_err(|error| match store_problem(error) {
         problem if problem.code == Code::Conflict => {
             Problem::new(Code::Conflict, "the key of this request was revoked since")
@@ -87,7 +87,7 @@ pub(crate) async fn revoke(
 ) -> Result<ApiKey> {
     require_admin(caller)?;
     let store = &*service.inner.store;
-    let revoke = recorded(caller, keys::revoke(&request.id, now_ms()));
+    let revoke = recorded(service, caller, keys::revoke(&request.id, now_ms()));
     store.execute(revoke).await.map_err(store_problem)?;
     service.inner.revocations.send_replace(());
     keys::find(store, &request.id).await?.ok_or_else(|| {
@@ -97,8 +97,9 @@ pub(crate) async fn revoke(
 }
 
 /// A change with the audit record of its start.
-fn recorded(caller: &Caller, change: Statement) -> Vec<Statement> {
-    let record = caller.start_record.as_deref().map(audit::insert);
+fn recorded(service: &Service, caller: &Caller, change: Statement) -> Vec<Statement> {
+    let host = service.inner.host();
+    let record = caller.start_record.as_deref().map(|record| audit::insert(record, host));
     std::iter::once(change).chain(record).collect()
 }
 

@@ -51,8 +51,8 @@ use stockade_durable::{Builder, Context, Failure, Record, StepOptions};
 use crate::inner::Inner;
 use crate::operation::Input;
 
-/// The queue for queued operations.
-pub(crate) const QUEUE: &str = "fireflow-sandbox";
+/// The queue for queued operations on sandboxes.
+pub const QUEUE: &str = "fireflow-sandbox";
 
 /// The workflows that run a command.
 pub(crate) const COMMANDS: [&str; 3] = [execute::NAME, output::NAME, session::NAME];

@@ -62,7 +62,7 @@ pub(crate) fn publish(
 
 /// Serves the published ports of all sandboxes of an earlier service.
 pub(crate) async fn resume(service: &Service) -> Result<()> {
-    for id in sandboxes::published(&*service.inner.store).await? {
+    for id in sandboxes::published(&*service.inner.store, service.inner.host()).await? {
         if let Some(row) = sandboxes::find(&*service.inner.store, &id).await?
             && !row.damaged
             && !row.request.publish.is_empty()

@@ -30,8 +30,9 @@ pub(crate) async fn get(
     let owned = OwnedSandbox::check(&*service.inner.store, &caller.owner, &request.id).await?;
     let mut sandbox = owned.to_sandbox(None);
     sandbox.published = service.inner.published.status(&owned.id, &owned.request.publish);
-    let is_there = matches!(owned.state, State::Running | State::Paused);
-    if let Some(network) = &owned.request.network {
+    let is_here = owned.host == service.inner.host();
+    let is_there = is_here && matches!(owned.state, State::Running | State::Paused);
+    if let Some(network) = owned.request.network.as_ref().filter(|_| is_here) {
         let inner = &service.inner;
         let mut status = network_status(inner, &owned, network).await?;
         status.closed.take_if(|_| !is_there);

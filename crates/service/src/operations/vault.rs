@@ -173,7 +173,8 @@ async fn change(
     change: Statement,
     answered: Vec<Statement>,
 ) -> Result<()> {
-    let record = caller.start_record.as_deref().map(audit::insert);
+    let host = service.inner.host();
+    let record = caller.start_record.as_deref().map(|record| audit::insert(record, host));
     let statements = std::iter::once(change).chain(answered).chain(record).collect();
     service.inner.store.execute(statements).await.map(drop).map_err(store_problem)
 }

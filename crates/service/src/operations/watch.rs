@@ -29,7 +29,7 @@ use crate::store::audit;
 use crate::store::sandboxes::{self, SandboxRow};
 use crate::wakers::Waker;
 
-const NAME: &str = "sandbox.watch";
+pub(crate) const NAME: &str = "sandbox.watch";
 
 /// The sandbox that a watcher watches.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -180,6 +180,10 @@ impl Watcher<'_> {
         if row.damaged || !matches!(row.state, State::Running | State::Paused) {
             return None;
         }
+        if row.host != self.inner.host() {
+            // The runtime of this server says nothing about it.
+            return None;
+        }
         let runtime = self.inner.runtime(&row.runtime).ok()?;
         let verdict = match self.inner.with_deadline(runtime.inspect(&row.id)).await {
             Ok(status) if status.state == stockade_runtime::State::Ended => {
@@ -240,7 +244,7 @@ impl Watcher<'_> {
         row.schedule_removal(now_ms());
         let operation = row.watcher_id();
         let mut statements = ending::stopped(&operation, &mut row, reason, failed.as_ref());
-        statements.push(audit::by_server(&row, "stop", reason));
+        statements.push(audit::by_server(&row, "stop", reason, self.inner.host()));
         self.record(statements).await
     }
 
@@ -261,7 +265,7 @@ impl Watcher<'_> {
         }
         let leak = lifecycle::release(self.inner, &row).await;
         let mut statements = lifecycle::end_statements(&operation, &mut row, reason, leak);
-        statements.push(audit::by_server(&row, "kill", reason));
+        statements.push(audit::by_server(&row, "kill", reason, self.inner.host()));
         self.record(statements).await
     }
 
@@ -273,7 +277,7 @@ impl Watcher<'_> {
         // Each pause is a separate event: the generation distinguishes them.
         let operation = format!("{}:{}", row.watcher_id(), row.generation);
         let payload = Payload::SandboxPaused(EndReason::because(Reason::Idle));
-        let audited = audit::by_server(&row, "pause", Reason::Idle);
+        let audited = audit::by_server(&row, "pause", Reason::Idle, self.inner.host());
         self.record(vec![change, events::statement(&operation, &row, payload), audited]).await
     }
 
@@ -295,7 +299,7 @@ impl Watcher<'_> {
         // Each pause is a separate event: the generation distinguishes them.
         let operation = format!("{}:{}", row.watcher_id(), row.generation);
         let payload = Payload::SandboxPaused(EndReason::because(Reason::Expired));
-        let audited = audit::by_server(&row, "pause", Reason::Expired);
+        let audited = audit::by_server(&row, "pause", Reason::Expired, self.inner.host());
         self.record(vec![change, events::statement(&operation, &row, payload), audited]).await
     }
 

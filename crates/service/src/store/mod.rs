@@ -11,6 +11,7 @@ pub(crate) mod audit;
 pub(crate) mod browser;
 mod dialects;
 pub(crate) mod events;
+pub(crate) mod hosts;
 pub(crate) mod identity;
 pub(crate) mod keys;
 mod migrations;

@@ -16,7 +16,7 @@ use crate::failure::store_problem;
 const COLUMNS: &str = "id, owner_id, status, reason, image, visibility, requested_runtime, \
     runtime, execution_id, workflow_id, workspace_id, access_rules, created_at, expires_at, \
     terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, files, generation, \
-    remove_at, bundle, is_bundled, incarnation";
+    remove_at, bundle, is_bundled, incarnation, host";
 
 /// A row of `sandbox_instances`.
 #[derive(Debug, Clone)]
@@ -58,6 +58,8 @@ pub(crate) struct SandboxRow {
     /// Distinguishes the sandbox from earlier ones with the same id, in ids of workflows and events.
     /// Empty for the first one.
     pub(crate) incarnation: String,
+    /// The server that holds it.
+    pub(crate) host: String,
     /// Whether a part of the row cannot be read: then the sandbox can only be ended.
     pub(crate) damaged: bool,
 }
@@ -161,11 +163,15 @@ impl Condition {
     }
 }
 
-/// The sandboxes that are not terminated, also those with unreadable records, each with its
-/// incarnation.
-pub(crate) async fn live(store: &dyn Store) -> Result<Vec<(SandboxId, String)>, Problem> {
-    let sql = "SELECT id, incarnation FROM sandbox_instances WHERE status <> 'terminated'";
-    let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
+/// The sandboxes of a server that are not terminated, also those with unreadable records, each with
+/// its incarnation.
+pub(crate) async fn live(
+    store: &dyn Store,
+    host: &str,
+) -> Result<Vec<(SandboxId, String)>, Problem> {
+    let sql = "SELECT id, incarnation FROM sandbox_instances \
+        WHERE status <> 'terminated' AND host = ?1";
+    let rows = store.query(Statement::new(sql, vec![host.into()])).await.map_err(store_problem)?;
     let live =
         |row: &Row| Some((SandboxId::new(row.text(0).ok()?).ok()?, row.text(1).ok()?.into()));
     Ok(rows.iter().filter_map(live).collect())
@@ -192,6 +198,13 @@ async fn ids_where(store: &dyn Store, condition: &str) -> Result<Vec<String>, Pr
     let sql = format!("SELECT id FROM sandbox_instances WHERE {condition} ORDER BY id");
     let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
     rows.iter().map(|row| row.text(0).map(str::to_owned).map_err(store_problem)).collect()
+}
+
+/// The sandboxes of a server that it is creating, running or has paused.
+pub(crate) async fn active(store: &dyn Store, host: &str) -> Result<Vec<SandboxRow>, Problem> {
+    let sql = select("WHERE host = ?1 AND status IN ('creating', 'running', 'paused')");
+    let rows = store.query(Statement::new(sql, vec![host.into()])).await.map_err(store_problem)?;
+    rows.iter().map(read).collect()
 }
 
 /// Makes the id of an ended sandbox free: its row, its events and its snapshots get an id with the
@@ -233,11 +246,11 @@ pub(crate) async fn count_for_quota(store: &dyn Store, owner: &OwnerId) -> Resul
     rows.first().map_or(Ok(0), |row| row.integer(0).map_err(store_problem))
 }
 
-/// The sandboxes that are not terminated and may have published ports.
-pub(crate) async fn published(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
-    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated' \
+/// The sandboxes of a server that are not terminated and may have published ports.
+pub(crate) async fn published(store: &dyn Store, host: &str) -> Result<Vec<SandboxId>, Problem> {
+    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated' AND host = ?1 \
         AND spec LIKE '%\"publish\":%'";
-    let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
+    let rows = store.query(Statement::new(sql, vec![host.into()])).await.map_err(store_problem)?;
     let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
     Ok(ids.collect())
 }
@@ -267,9 +280,9 @@ pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
         "INSERT INTO sandbox_instances (id, owner_id, status, reason, image, visibility, \
          requested_runtime, runtime, execution_id, workflow_id, workspace_id, access_rules, \
          sandbox_users, default_uid, metadata, resource_spec, proxy_config, created_at, \
-         expires_at, spec, idle_timeout_ms, on_idle, last_used_at, incarnation) SELECT ?1, ?2, ?3, NULL, \
+         expires_at, spec, idle_timeout_ms, on_idle, last_used_at, incarnation, host) SELECT ?1, ?2, ?3, NULL, \
          ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
-         ?22, ?24 WHERE (SELECT count(*) FROM sandbox_instances WHERE owner_id = ?2 AND \
+         ?22, ?24, ?25 WHERE (SELECT count(*) FROM sandbox_instances WHERE owner_id = ?2 AND \
          status <> 'terminated' AND remove_at IS NULL) < ?23",
         vec![
             row.id.as_str().into(),
@@ -296,6 +309,7 @@ pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
             row.last_used_at.into(),
             i64::from(quota).into(),
             row.incarnation.as_str().into(),
+            row.host.as_str().into(),
         ],
     )
     .expecting(1)
@@ -423,6 +437,7 @@ fn read(row: &Row) -> Result<SandboxRow, Problem> {
         bundle: optional(23)?,
         is_bundled: integer(24)? != 0,
         incarnation: text(25)?,
+        host: text(26)?,
         damaged,
     })
 }

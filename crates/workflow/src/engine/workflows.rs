@@ -34,6 +34,8 @@ impl Workflows {
         let executor = options.executor_id.clone();
         let state = Arc::new(EngineState::new(Arc::clone(&store), options));
         let builder = Engine::builder(store)
+            // The files of a run's project are on one host.
+            .place(executor.clone())
             .executor_id(executor)
             .application_version(VERSION.to_owned())
             // A run records its progress in its own rows.

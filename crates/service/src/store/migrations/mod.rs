@@ -101,6 +101,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("sqlite/0015_secret_requests.sql"),
         postgres: include_str!("postgres/0015_secret_requests.sql"),
     },
+    Migration {
+        number: 16,
+        name: "the servers that hold sandboxes",
+        sql: include_str!("sqlite/0016_hosts.sql"),
+        postgres: include_str!("postgres/0016_hosts.sql"),
+    },
 ];
 
 #[cfg(test)]

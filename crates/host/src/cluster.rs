@@ -1,0 +1,310 @@
+//! Several servers on one database: the options of one of them, and passing on a request to the server that
+//! holds its sandbox.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
+use serde_json::Value;
+use stockade_api::{Caller, Duplex, Elsewhere, Route};
+use stockade_client::{Client, Dial, Server, ServerUrl};
+use stockade_core::{Code, Problem};
+use stockade_server::cluster::ClusterSecret;
+use stockade_service::{Destination, QUEUE, Service};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::ClientConfig;
+
+use crate::connector;
+use crate::serve_options::Values;
+
+/// The variable with the common secret itself.
+const SECRET: &str = "STOCKADE_CLUSTER_SECRET";
+/// The variable with the file of the common secret.
+const SECRET_FILE: &str = "STOCKADE_CLUSTER_SECRET_FILE";
+/// The largest file of a secret, in bytes.
+const SECRET_BYTES: u64 = 4096;
+/// After how many seconds of silence a server is given up.
+const PATIENCE_SECONDS: u64 = 120;
+/// The longest time between two renewals of a lease.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How many renewals of a lease there are until a server is given up, at least.
+const HEARTBEATS_OF_PATIENCE: u32 = 6;
+/// The word for no queue.
+const NO_QUEUE: &str = "none";
+/// How long a connection to another server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long sent bytes may stay unacknowledged, in milliseconds.
+const UNACKNOWLEDGED_MS: u32 = 30_000;
+
+/// How a server takes part in a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterOptions {
+    /// Where the other servers reach it; that of the listener if absent.
+    url: Option<ServerUrl>,
+    /// The common secret.
+    pub(crate) secret: ClusterSecret,
+    /// Whether it works on the queue of sandboxes.
+    holds_sandboxes: bool,
+    patience: Duration,
+}
+
+impl ClusterOptions {
+    /// The options with these values; `None` for a server that is alone.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for an invalid value.
+    pub(crate) fn new(
+        values: &Values<impl Fn(&str) -> Option<OsString>>,
+    ) -> Result<Option<Self>, Problem> {
+        let text = |name: &str| values.get(name).map(|value| value.to_string_lossy().into_owned());
+        let url = text("STOCKADE_CLUSTER_URL").map(|text| read_url(&text)).transpose()?;
+        let queues = text("STOCKADE_QUEUES");
+        let patience = text("STOCKADE_HOST_PATIENCE");
+        let secret = match (values.get(SECRET), values.get(SECRET_FILE)) {
+            (Some(text), _) => ClusterSecret::new(text.as_encoded_bytes())?,
+            (None, Some(path)) => read_secret(Path::new(&path))?,
+            (None, None) => {
+                let alone = [
+                    (url.is_some(), "--cluster-url"),
+                    (queues.is_some(), "--queues"),
+                    (patience.is_some(), "--host-patience"),
+                ];
+                return match alone.into_iter().find(|(is_given, _)| *is_given) {
+                    None => Ok(None),
+                    Some((_, name)) => Err(invalid(format!("{name} is for a cluster"))
+                        .because("the server has no secret in common with others")
+                        .remedied_by("stockade serve --cluster-secret-file FILE")),
+                };
+            }
+        };
+        if values.get("STOCKADE_DATABASE_URL").is_none() {
+            return Err(invalid("the servers of a cluster have one PostgreSQL database")
+                .because("without it the records are in a file of this host")
+                .remedied_by("export STOCKADE_DATABASE_URL=postgres://USER@HOST:PORT/DATABASE"));
+        }
+        let patience = match patience {
+            None => PATIENCE_SECONDS,
+            Some(text) => text.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| {
+                invalid(format!("--host-patience is {text:?}, which is no number of seconds"))
+            })?,
+        };
+        Ok(Some(Self {
+            url,
+            secret,
+            holds_sandboxes: holds_sandboxes(queues.as_deref())?,
+            patience: Duration::from_secs(patience),
+        }))
+    }
+
+    /// The part of the service, for a listener at this address.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if the other servers would not reach the listener.
+    pub(crate) fn service(
+        &self,
+        scheme: &str,
+        listener: Option<SocketAddr>,
+    ) -> Result<stockade_service::Cluster, Problem> {
+        let Some(listener) = listener else {
+            return Err(Problem::new(Code::PortInUse, "a server of a cluster needs its listener")
+                .remedied_by("stockade serve --listen 127.0.0.1:0"));
+        };
+        let address = match &self.url {
+            Some(url) => url.to_string(),
+            None if listener.ip().to_canonical().is_loopback() => format!("{scheme}://{listener}"),
+            None => {
+                return Err(invalid("a server that other hosts reach needs a --cluster-url")
+                    .because("its certificate is for a name, which the other servers must use")
+                    .remedied_by("stockade serve --cluster-url https://NAME:PORT"));
+            }
+        };
+        Ok(stockade_service::Cluster {
+            address,
+            holds_sandboxes: self.holds_sandboxes,
+            heartbeat: HEARTBEAT.min(self.patience / HEARTBEATS_OF_PATIENCE),
+            patience: self.patience,
+        })
+    }
+
+    /// The host name under which the other servers address this one.
+    pub(crate) fn host_name(&self) -> Option<String> {
+        let host = self.url.as_ref()?.host();
+        Some(if host.contains(':') { format!("[{host}]") } else { host.to_owned() })
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidInput, message)
+}
+
+fn read_url(text: &str) -> Result<ServerUrl, Problem> {
+    let url: ServerUrl = text.parse().map_err(|error: stockade_client::InvalidUrl| {
+        invalid(format!("--cluster-url is {text:?}")).because(error.to_string())
+    })?;
+    if !url.is_secure() && !url.is_loopback() {
+        return Err(invalid("the servers of a cluster use TLS beyond the loopback")
+            .because("files, and what identifies callers, would be sent in plain text")
+            .remedied_by(format!("stockade serve --cluster-url https://{}", url.authority())));
+    }
+    Ok(url)
+}
+
+fn read_secret(path: &Path) -> Result<ClusterSecret, Problem> {
+    let refused = |why: String| {
+        invalid(format!("the secret in {} cannot be used", path.display())).because(why)
+    };
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(SECRET_BYTES + 1).read_to_end(&mut text));
+    read.map_err(|error| refused(error.to_string()))?;
+    if text.len() as u64 > SECRET_BYTES {
+        return Err(refused(format!("it is larger than {SECRET_BYTES} bytes")));
+    }
+    ClusterSecret::new(&text)
+}
+
+/// Whether a list of queues has that of sandboxes, which is the only one.
+fn holds_sandboxes(queues: Option<&str>) -> Result<bool, Problem> {
+    let names = queues.unwrap_or(QUEUE).split(',').map(str::trim);
+    let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+    match names.as_slice() {
+        [NO_QUEUE] => Ok(false),
+        [QUEUE] => Ok(true),
+        _ => Err(invalid(format!("--queues is {:?}", names.join(",")))
+            .because(format!("the queue of sandboxes is {QUEUE}, and {NO_QUEUE} means no queue"))
+            .remedied_by(format!("stockade serve --queues {QUEUE}"))),
+    }
+}
+
+/// Passes on requests to the servers that hold their sandboxes.
+#[derive(Debug, Clone)]
+pub(crate) struct Router {
+    service: Service,
+    secret: ClusterSecret,
+    /// What certificates of other servers are verified against.
+    trust: Result<Arc<ClientConfig>, Problem>,
+}
+
+impl Router {
+    /// For a server with this service.
+    pub(crate) fn new(service: Service, secret: ClusterSecret) -> Self {
+        Self { service, secret, trust: connector::trust(None) }
+    }
+}
+
+#[async_trait]
+impl Route for Router {
+    type Operations = Server;
+
+    async fn route(
+        &self,
+        caller: &Caller,
+        operation: &str,
+        request: &Value,
+    ) -> Result<Option<Elsewhere<Server>>, Problem> {
+        let found = self.service.destination(&caller.owner, operation, request).await?;
+        let Some(Destination { host, address }) = found else { return Ok(None) };
+        let url: ServerUrl = address.parse().map_err(|error: stockade_client::InvalidUrl| {
+            Problem::new(Code::DatabaseInvalid, format!("the server {host} has no valid address"))
+                .because(error.to_string())
+        })?;
+        if !url.is_secure() && !url.is_loopback() {
+            // The database may name any address; what identifies callers is sent to none in plain text.
+            return Err(Problem::new(Code::Unreachable, format!("the server {host} has no TLS")));
+        }
+        let sealed = self.secret.seal(caller, &host)?;
+        let dial = Arc::new(Connection { url: url.clone(), trust: self.trust.clone() });
+        let server = Server::from(Client::of_cluster(dial, &url, &sealed)?);
+        let service = self.service.clone();
+        let gone = async move { service.wait_until_silent(&host).await };
+        Ok(Some(Elsewhere { operations: server, gone: Box::pin(gone) }))
+    }
+}
+
+/// Connects to another server.
+#[derive(Debug)]
+struct Connection {
+    url: ServerUrl,
+    trust: Result<Arc<ClientConfig>, Problem>,
+}
+
+#[async_trait]
+impl Dial for Connection {
+    async fn dial(&self) -> Result<Box<dyn Duplex>, Problem> {
+        let url = &self.url;
+        let late = |_| {
+            let why = format!("no connection in {} s", CONNECT_TIMEOUT.as_secs());
+            connector::unreachable(url, why)
+        };
+        if url.is_secure() {
+            let opened = connector::open(url, self.trust.clone()?);
+            let stream = tokio::time::timeout(CONNECT_TIMEOUT, opened).await.map_err(late)??;
+            return Ok(Box::new(stream));
+        }
+        let opened = TcpStream::connect((url.host(), url.port()));
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, opened).await.map_err(late)?;
+        let stream = stream.map_err(|error| connector::unreachable(url, error.to_string()))?;
+        let _ = stream.set_nodelay(true);
+        let _ = set_socket_keepalive(&stream, true);
+        let _ = set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS);
+        Ok(Box::new(stream))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_cli::args::serve::Serve;
+
+    use super::*;
+
+    const DATABASE: (&str, &str) = ("STOCKADE_DATABASE_URL", "postgres://a@b/c");
+    const GIVEN: (&str, &str) = (SECRET, "0123456789abcdef0123456789abcdef");
+
+    fn options(variables: &[(&str, &str)]) -> Result<Option<ClusterOptions>, Code> {
+        let variable = |asked: &str| {
+            let found = variables.iter().find(|(name, _)| *name == asked);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let values = Values::of(&Serve::default(), None, variable, "").unwrap();
+        ClusterOptions::new(&values).map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn a_secret_makes_a_cluster() {
+        assert!(options(&[DATABASE]).unwrap().is_none());
+        let alone = options(&[DATABASE, GIVEN]).unwrap().unwrap();
+        assert!(alone.holds_sandboxes && alone.patience == Duration::from_secs(PATIENCE_SECONDS));
+        let loopback = alone.service("http", Some("127.0.0.1:7".parse().unwrap())).unwrap();
+        assert_eq!(loopback.address, "http://127.0.0.1:7");
+        assert_eq!(loopback.heartbeat, HEARTBEAT);
+        assert!(alone.service("https", Some("0.0.0.0:7".parse().unwrap())).is_err());
+        assert!(alone.service("https", None).is_err());
+        let front = [DATABASE, GIVEN, ("STOCKADE_QUEUES", "none"), ("STOCKADE_HOST_PATIENCE", "3")];
+        let front = options(&front).unwrap().unwrap();
+        assert!(!front.holds_sandboxes);
+        let service = front.service("http", Some("[::1]:7".parse().unwrap())).unwrap();
+        assert_eq!(service.heartbeat, Duration::from_millis(500));
+    }
+
+    #[test]
+    fn what_makes_no_cluster_is_refused() {
+        for refused in [
+            &[GIVEN][..],
+            &[DATABASE, (SECRET, "short")],
+            &[DATABASE, (SECRET_FILE, "/nowhere")],
+            &[DATABASE, ("STOCKADE_QUEUES", "none")],
+            &[DATABASE, ("STOCKADE_CLUSTER_URL", "https://a")],
+            &[DATABASE, GIVEN, ("STOCKADE_QUEUES", "other")],
+            &[DATABASE, GIVEN, ("STOCKADE_HOST_PATIENCE", "0")],
+            &[DATABASE, GIVEN, ("STOCKADE_CLUSTER_URL", "http://a.example")],
+            &[DATABASE, GIVEN, ("STOCKADE_CLUSTER_URL", "a.example")],
+        ] {
+            assert_eq!(options(refused).err(), Some(Code::InvalidInput), "{refused:?}");
+        }
+    }
+}

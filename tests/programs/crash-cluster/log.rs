@@ -1,0 +1,69 @@
+//! The log of all workers: a line for each thing that a worker has seen. Lines of several processes do not
+//! mix, because each is one write at the end of the file.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Failure;
+
+/// Something that happened in a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// A step had its effect, under that idempotency key.
+    Effect(String),
+    /// The workflow continued after that step: its record was promised.
+    Recorded(String),
+    /// A client has requested that operation at that time.
+    Requested(String, u64),
+    /// The operation has given that value by that time.
+    Answered(String, u64, u64),
+}
+
+/// The file of the log.
+#[derive(Debug)]
+pub(crate) struct Log(File);
+
+impl Log {
+    pub(crate) fn open(dir: &Path) -> Result<Self, Failure> {
+        Ok(Self(OpenOptions::new().create(true).append(true).open(dir.join("log"))?))
+    }
+
+    /// Adds a line.
+    pub(crate) fn write(&self, line: &Line) -> Result<(), Failure> {
+        let text = match line {
+            Line::Effect(key) => format!("effect {key}\n"),
+            Line::Recorded(key) => format!("recorded {key}\n"),
+            Line::Requested(id, at) => format!("requested {id} {at}\n"),
+            Line::Answered(id, at, value) => format!("answered {id} {at} {value}\n"),
+        };
+        Ok((&self.0).write_all(text.as_bytes())?)
+    }
+}
+
+/// The time of the clock that all processes of this host have in common and nobody sets, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// All lines, in order.
+pub(crate) fn read(dir: &Path) -> Result<Vec<Line>, Failure> {
+    let text = std::fs::read_to_string(dir.join("log"))?;
+    Ok(text.lines().filter_map(parse).collect())
+}
+
+fn parse(line: &str) -> Option<Line> {
+    let words: Vec<_> = line.split(' ').collect();
+    Some(match words.as_slice() {
+        ["effect", key] => Line::Effect((*key).to_owned()),
+        ["recorded", key] => Line::Recorded((*key).to_owned()),
+        ["requested", id, at] => Line::Requested((*id).to_owned(), at.parse().ok()?),
+        ["answered", id, at, value] => {
+            Line::Answered((*id).to_owned(), at.parse().ok()?, value.parse().ok()?)
+        }
+        _ => return None,
+    })
+}
