@@ -4,6 +4,7 @@
 
 mod access;
 mod attacks;
+mod codeplane;
 mod docker;
 mod faults;
 mod identity;
@@ -46,4 +47,9 @@ mod bwrap_root {
 mod bwrap_user {
     //! With bubblewrap, as an ordinary user.
     stockade_runtime::conformance_tests!(crate::identity::bwrap_as_user);
+}
+
+mod workspaces_elsewhere {
+    //! In workspaces of a double of Codeplane.
+    stockade_runtime::conformance_tests!(crate::codeplane::run);
 }

@@ -15,7 +15,9 @@ use stockade_client::ServerDirectory;
 use stockade_core::{Code, Door, OwnerId, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::Synchronous;
+use stockade_runtime::Runtime;
 use stockade_runtime_bwrap::Bwrap;
+use stockade_runtime_codeplane::{self as codeplane, Codeplane};
 use stockade_runtime_docker::{self as docker, Docker};
 use stockade_runtime_native::{self as native, Native};
 use stockade_service::{Home, Service};
@@ -192,6 +194,10 @@ async fn service(
         deadline: docker::DEADLINE,
         address: docker::Address::from_environment(),
     });
+    let codeplane = Codeplane::new(codeplane::Options {
+        data: data.to_owned(),
+        address: codeplane::Address::from_environment(|name| std::env::var_os(name)),
+    });
     let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     // Processes that a service starts inherit no file descriptor of this one.
     stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
@@ -201,7 +207,9 @@ async fn service(
         images: Some(Arc::new(Registries::new(data.to_owned()))),
         ..settings.service.clone()
     };
-    Service::launch(store, vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker)], options).await
+    let runtimes: Vec<Arc<dyn Runtime>> =
+        vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker), Arc::new(codeplane)];
+    Service::launch(store, runtimes, options).await
 }
 
 fn no_sandboxes() -> Problem {
