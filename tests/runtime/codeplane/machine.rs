@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 /// The password of the user, and what is stored of it.
@@ -89,7 +90,7 @@ impl Machine {
         let server = "while :; do /usr/sbin/sshd -D -f /etc/stockade/sshd_config; sleep 0.05; done";
         bwrap.args(["--", "sh", "-c", server]);
         bwrap.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = bwrap.spawn().unwrap();
+        let process = spawn(bwrap);
         let machine = Self { directory: directory.to_owned(), process, port };
         machine.wait();
         machine
@@ -162,6 +163,25 @@ impl Machine {
             copy(&self.directory.join(name), &to.join(name));
         }
     }
+}
+
+/// Spawns a process from a thread that lives as long as this process: one that dies with its parent dies
+/// with the thread that has spawned it.
+fn spawn(command: Command) -> Child {
+    type Request = (Command, mpsc::Sender<Child>);
+    static SPAWNER: OnceLock<Mutex<mpsc::Sender<Request>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, requests) = mpsc::channel::<Request>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in requests {
+                answer.send(command.spawn().unwrap()).unwrap();
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (sender, answer) = mpsc::channel();
+    spawner.lock().unwrap().send((command, sender)).unwrap();
+    answer.recv().unwrap()
 }
 
 fn copy(from: &Path, to: &Path) {
