@@ -21,7 +21,7 @@ export default smithers((ctx) => (
     <Sandbox id="box" output={outputs.output} retries={0} runtime="codeplane" allowNetwork
       workspace={{ name: "runner", persistence: "sticky", idleTimeoutSecs: 300 }}
       autoAcceptDiffs env={{ GREETING: "hello" }}
-      command={'cat file; echo $GREETING > new; rm gone; echo more >> file; env >&2; touch ~/kept; echo "{}"'} />
+      command={'cat file >&2; echo $GREETING > new; rm gone; echo more >> file; env >&2; touch ~/kept; echo "{}"'} />
   </Workflow>
 ));
 "#;

@@ -150,7 +150,7 @@ fn base_of(archive: &File) -> io::Result<Base> {
     for entry in entries.entries()? {
         let mut entry = entry?;
         let path = entry.path_bytes().into_owned();
-        let path = path.strip_suffix(b"/").map_or(path.clone(), <[u8]>::to_vec);
+        let path = path.strip_suffix(b"/").unwrap_or(&path).to_vec();
         let initial = match entry.header().entry_type() {
             tar::EntryType::Directory => Initial::Directory,
             tar::EntryType::Symlink => {

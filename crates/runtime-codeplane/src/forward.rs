@@ -27,12 +27,18 @@ impl Codeplane {
         let remote = record.remote.unwrap_or_default();
         // One of its own: a peer that does not read holds up a whole connection.
         let shell = self.new_shell(&remote).await.map_err(|failure| failure.of_reading(id))?;
-        let refused = || Error::Connect {
-            target: target.to_string(),
-            source: io::ErrorKind::ConnectionRefused.into(),
+        if let Some(stream) = shell.forward(target).await {
+            return Ok(Box::new(Forwarded { stream, shell: Arc::new(shell) }));
+        }
+        // The server does not say why.
+        let kind = match target {
+            Target::Unix(path) => match self.file(id, path).await {
+                Err(Error::File { source, .. }) => source.kind(),
+                _ => io::ErrorKind::ConnectionRefused,
+            },
+            Target::Tcp(_) => io::ErrorKind::ConnectionRefused,
         };
-        let stream = shell.forward(target).await.ok_or_else(refused)?;
-        Ok(Box::new(Forwarded { stream, shell: Arc::new(shell) }))
+        Err(Error::Connect { target: target.to_string(), source: kind.into() })
     }
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn read(path: &SandboxPath, range: ReadRange) -> Vec<u8> {
 pub(crate) fn upload(path: &SandboxPath, unique: &str, options: WriteOptions) -> Vec<u8> {
     let parents = if options.make_parents { "made \"$d\"" } else { "[ -d \"$d\" ] || gone \"$p\"" };
     let text = format!(
-        "[ ! -L \"$p\" ] || p=$(readlink -m -- \"$p\"); [ ! -d \"$p\" ] || f 21; parent \"$p\"; {parents}; \
+        "[ ! -L \"$p\" ] || p=$(readlink -m -- \"$p\"); [ ! -d \"$p\" ] || f 21; \
+         [ ! -e \"$p\" ] || [ -f \"$p\" ] || f 22; parent \"$p\"; {parents}; \
          [ -w \"$d\" ] || f 13; umask 077; cat >\"$d/{unique}\" && printf + || f 28"
     );
     about(path, None, &text)

@@ -276,10 +276,8 @@ impl Shell {
                             written.map_err(|error| ShellFailure::Content(error.to_string()))?;
                         }
                     },
-                    ChannelMsg::ExtendedData { data, .. } => {
-                        if ran.errors.len() < ERROR_BYTES {
-                            ran.errors.push_str(&String::from_utf8_lossy(&data));
-                        }
+                    ChannelMsg::ExtendedData { data, .. } if ran.errors.len() < ERROR_BYTES => {
+                        ran.errors.push_str(&String::from_utf8_lossy(&data));
                     }
                     ChannelMsg::ExitStatus { exit_status } => code = Some(exit_status),
                     ChannelMsg::ExitSignal { .. } => code = code.or(Some(255)),

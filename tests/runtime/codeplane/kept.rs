@@ -2,8 +2,9 @@
 
 use stockade_core::SandboxSpec;
 use stockade_core::sandbox::{Limits, RemoteWorkspace};
-use stockade_runtime::{Error, Runtime as _, State};
+use stockade_runtime::{Error, Runtime as _, State, Target};
 use stockade_runtime_codeplane::{Codeplane, Options};
+use tokio::io::AsyncReadExt as _;
 
 use super::faults::{exec, finish, id, script, with_double};
 
@@ -75,6 +76,22 @@ fn a_suspended_workspace_says_so_and_goes_on() {
         assert!(matches!(refused, Error::WrongState { state: State::Paused, .. }), "{refused:?}");
         client.resume(&id("box")).await.unwrap();
         assert_eq!(finish(running).await.0, "20\n");
+        client.cleanup(&id("box")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_port_inside_is_reached() {
+    with_double(async |elsewhere, client| {
+        client.create(&id("box"), &SandboxSpec::default()).await.unwrap();
+        // The server of OpenSSH itself listens there.
+        let known = elsewhere.double.known_hosts();
+        let (_, port) = known.split(' ').next().unwrap().rsplit_once(':').unwrap();
+        let target = Target::Tcp(port.parse().unwrap());
+        let mut connection = client.connect(&id("box"), &target).await.unwrap();
+        let mut banner = [0; 8];
+        connection.read_exact(&mut banner).await.unwrap();
+        assert_eq!(&banner, b"SSH-2.0-");
         client.cleanup(&id("box")).await.unwrap();
     });
 }
