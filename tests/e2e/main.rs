@@ -24,6 +24,7 @@ mod canary;
 #[path = "../cases/support.rs"]
 mod cases;
 mod client_libraries;
+mod codeplane;
 mod command_line;
 mod commits;
 mod container_examples;

@@ -245,7 +245,8 @@ fn what_host_tools_run_by_themselves_is_not_accepted_by_default(world: &World) {
 fn what_cannot_be_had_is_refused_by_name(world: &World) {
     for (name, attributes, code, told) in [
         ("docker", "runtime=\"docker\" image=\"node\"", "SANDBOX_EXECUTION_FAILED", "`docker`"),
-        ("codeplane", "runtime=\"codeplane\"", "INVALID_INPUT", "CODEPLANE_API_URL"),
+        ("codeplane", "runtime=\"codeplane\"", "INVALID_INPUT", "needs `allowNetwork`"),
+        ("unset", "runtime=\"codeplane\" allowNetwork", "INVALID_INPUT", "CODEPLANE_API_URL"),
         ("unknown", "runtime=\"bubblewarp\"", "INVALID_INPUT", "did you mean bubblewrap"),
         ("unsaid", "egress={{ allowHosts: [\"a.example\"] }}", "INVALID_INPUT", "add allowNetwork"),
         (

@@ -4,6 +4,7 @@
 
 mod access;
 mod attacks;
+mod codeplane;
 mod docker;
 mod faults;
 mod identity;
@@ -52,4 +53,9 @@ mod bwrap_user {
 mod elsewhere {
     //! On a server of OpenSandbox, which another Stockade is.
     stockade_runtime::conformance_tests!(crate::opensandbox::run);
+}
+
+mod workspaces_elsewhere {
+    //! In workspaces of a double of Codeplane.
+    stockade_runtime::conformance_tests!(crate::codeplane::run);
 }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use stockade_core::bytes::{Bytes, optional_path, path};
 use stockade_core::network::{Policy, TrafficLimits};
-use stockade_core::sandbox::{self, BestEffort, HostMount, LimitChange, Limits, Workspace};
+use stockade_core::sandbox::{
+    self, BestEffort, HostMount, LimitChange, Limits, RemoteWorkspace, Workspace,
+};
 use stockade_core::{
     Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, State, Time, VolumeName,
 };
@@ -38,6 +40,9 @@ pub struct CreateSandbox {
     pub private_base: Option<bool>,
     /// A host directory that the sandbox sees copy-on-write.
     pub workspace: Option<Workspace>,
+    /// The workspace of a service elsewhere that it is, for runtimes that have such ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_workspace: Option<RemoteWorkspace>,
     /// Host files and directories that are bind-mounted.
     pub mounts: Vec<HostMount>,
     /// Whether the paths of `workspace` and `mounts` must not lead through links when they are

@@ -14,6 +14,8 @@ pub enum RuntimeName {
     Docker,
     /// Sandboxes that a server of OpenSandbox holds.
     OpenSandbox,
+    /// Workspaces that Codeplane holds.
+    Codeplane,
 }
 
 /// A feature that not every runtime, or not every host, supports.
@@ -81,7 +83,8 @@ pub enum Unselectable {
 
 impl RuntimeName {
     /// Every runtime.
-    pub const ALL: [Self; 4] = [Self::Native, Self::Bwrap, Self::Docker, Self::OpenSandbox];
+    pub const ALL: [Self; 5] =
+        [Self::Native, Self::Bwrap, Self::Docker, Self::OpenSandbox, Self::Codeplane];
 
     /// Every name that a request may use for a runtime, also for those that Stockade does not
     /// support.
@@ -95,6 +98,7 @@ impl RuntimeName {
             Self::Bwrap => "bwrap",
             Self::Docker => "docker",
             Self::OpenSandbox => "opensandbox",
+            Self::Codeplane => "codeplane",
         }
     }
 
@@ -110,9 +114,7 @@ impl RuntimeName {
             "bwrap" => Ok(Self::Bwrap),
             "docker" => Ok(Self::Docker),
             "opensandbox" => Ok(Self::OpenSandbox),
-            "codeplane" => {
-                Err(Unselectable::NotSupported("Stockade does not connect to Codeplane workspaces"))
-            }
+            "codeplane" => Ok(Self::Codeplane),
             "cloudflare" => Err(Unselectable::NotSupported(
                 "it needs a provider: @smithers-orchestrator/cloudflare",
             )),
@@ -127,7 +129,18 @@ impl RuntimeName {
             Self::Bwrap => bwrap(capability),
             Self::Docker => docker(capability),
             Self::OpenSandbox => opensandbox(capability),
+            Self::Codeplane => codeplane(capability),
         }
+    }
+
+    /// Whether its sandboxes are workspaces of a service, which can be named and kept.
+    pub const fn has_remote_workspaces(self) -> bool {
+        matches!(self, Self::Codeplane)
+    }
+
+    /// Whether its sandboxes reach the network of a service elsewhere, and nothing here can prevent that.
+    pub const fn has_open_network(self) -> bool {
+        matches!(self, Self::Codeplane)
     }
 }
 
@@ -214,6 +227,36 @@ const fn opensandbox(capability: Capability) -> Support {
         | Capability::CpuLimit
         | Capability::ProcessLimit
         | Capability::DiskLimit => "the server does not say whether it enforces a limit",
+    })
+}
+
+const fn codeplane(capability: Capability) -> Support {
+    Support::No(match capability {
+        Capability::HostRoot => return Support::Conditional("the programs of the workspace"),
+        Capability::Workspace => {
+            return Support::Conditional("as a copy, which is compared at the end");
+        }
+        Capability::Pause => {
+            return Support::Conditional("its files and commands cannot be reached meanwhile");
+        }
+        Capability::Ports => return Support::Conditional("if its ssh server forwards connections"),
+        Capability::Images => "a workspace starts from a snapshot of Codeplane, and from no image",
+        Capability::PrivateBase => "the system directories are those of the workspace",
+        Capability::Terminal => "a terminal over ssh does not outlive its connection",
+        Capability::Users => "all commands of a workspace run as one user",
+        Capability::Snapshot => "a snapshot of Codeplane says nothing about changed files",
+        Capability::Checkpoint => return NO_MEMORY_IMAGE,
+        Capability::HostMounts => {
+            return Support::Conditional("read-only, as copies that are made at the start");
+        }
+        Capability::Volumes => "volumes are on this host",
+        Capability::SshAgent => "an ssh agent of this host would be lent to another one",
+        Capability::AccessRules => "Codeplane has no rules about paths",
+        Capability::Egress => "its network is on another host, where nothing of ours can check it",
+        Capability::MemoryLimit
+        | Capability::CpuLimit
+        | Capability::ProcessLimit
+        | Capability::DiskLimit => "Codeplane decides how large a workspace is",
     })
 }
 
@@ -338,7 +381,7 @@ mod tests {
             assert_eq!(RuntimeName::select(unknown), Err(Unselectable::Unknown), "{unknown}");
         }
         let refused = RuntimeName::KNOWN.iter().filter(|name| RuntimeName::select(name).is_err());
-        assert_eq!(refused.copied().collect::<Vec<_>>(), ["codeplane", "cloudflare"]);
+        assert_eq!(refused.copied().collect::<Vec<_>>(), ["cloudflare"]);
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub struct SandboxSpec {
     pub private_base: bool,
     /// A host directory that the sandbox sees copy-on-write.
     pub workspace: Option<Workspace>,
+    /// The workspace of a service elsewhere that it is, for runtimes that have such ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_workspace: Option<RemoteWorkspace>,
     /// Host directories and files that are bind-mounted.
     pub mounts: Vec<HostMount>,
     /// Whether the paths of the workspace and the mounts must not lead through links when they are
@@ -115,6 +118,45 @@ pub struct Workspace {
     #[serde(with = "path")]
     #[schemars(with = "Bytes")]
     pub inside: PathBuf,
+}
+
+/// A named workspace of a service elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemoteWorkspace {
+    /// Its name. A workspace that is not kept gets a longer one, which begins with it.
+    pub name: String,
+    /// The id of the snapshot of the service from which it is made, if it does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Whether it is kept when the sandbox has ended, and used again by the next one that names it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
+}
+
+impl RemoteWorkspace {
+    /// The longest name and id, in bytes.
+    const NAME_BYTES: usize = 100;
+
+    /// Refuses names that services do not have.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        let names = [("name", Some(&self.name)), ("snapshot", self.snapshot.as_ref())];
+        for (what, name) in names.into_iter().filter_map(|(what, name)| Some((what, name?))) {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            let is_long = name.is_empty() || name.len() > Self::NAME_BYTES;
+            if is_long || !name.bytes().all(is_part) {
+                let most = Self::NAME_BYTES;
+                return Err(format!(
+                    "the {what} {name:?} of a remote workspace must have 1 to {most} letters, \
+                     digits, `-`, `_` and `.`"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A host directory or file that is bind-mounted.

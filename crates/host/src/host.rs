@@ -17,6 +17,7 @@ use stockade_durable::Store;
 use stockade_durable::sqlite::Synchronous;
 use stockade_runtime::Runtime;
 use stockade_runtime_bwrap::Bwrap;
+use stockade_runtime_codeplane::{self as codeplane, Codeplane};
 use stockade_runtime_docker::{self as docker, Docker};
 use stockade_runtime_native::{self as native, Native};
 use stockade_runtime_opensandbox::{self as opensandbox, OpenSandbox};
@@ -248,6 +249,10 @@ async fn service(
         data: data.to_owned(),
         address: opensandbox::Address::from_environment(|name| std::env::var_os(name)),
     });
+    let codeplane = Codeplane::new(codeplane::Options {
+        data: data.to_owned(),
+        address: codeplane::Address::from_environment(|name| std::env::var_os(name)),
+    });
     let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     // Processes that a service starts inherit no file descriptor of this one.
     stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
@@ -258,8 +263,13 @@ async fn service(
         images: Some(Arc::new(Registries::new(data.to_owned()))),
         ..settings.service.clone()
     };
-    let runtimes: Vec<Arc<dyn Runtime>> =
-        vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker), Arc::new(elsewhere)];
+    let runtimes: Vec<Arc<dyn Runtime>> = vec![
+        Arc::new(native),
+        Arc::new(bwrap),
+        Arc::new(docker),
+        Arc::new(elsewhere),
+        Arc::new(codeplane),
+    ];
     Service::launch(store, runtimes, options).await
 }
 

@@ -33,6 +33,12 @@ pub trait Runtime: Debug + Send + Sync {
     /// Its stable name, such as `native`.
     fn name(&self) -> &'static str;
 
+    /// Whether what configures it is complete and valid, or what is wrong with it. A request for a runtime
+    /// that is not configured is invalid.
+    fn configured(&self) -> std::result::Result<(), Unsupported> {
+        Ok(())
+    }
+
     /// Whether sandboxes can be created with it here, or why not: its program or service is missing.
     async fn available(&self) -> std::result::Result<(), Unsupported> {
         Ok(())

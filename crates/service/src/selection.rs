@@ -55,6 +55,11 @@ impl Inner {
     ) -> Result<&Arc<dyn Runtime>> {
         let runtime = self.runtime_by_any_name(name)?;
         self.check_capabilities(name, runtime.name(), request)?;
+        if let Err(Unsupported { reason, remedy }) = runtime.configured() {
+            let message = format!("the runtime `{name}` is not configured");
+            let problem = Problem::new(Code::InvalidInput, message).because(reason);
+            return Err(problem.remedied_by(remedy.unwrap_or_default()));
+        }
         match self.available(&**runtime).await {
             Ok(()) => Ok(runtime),
             Err(Unsupported { reason, remedy }) => {
@@ -102,6 +107,11 @@ impl Inner {
     /// Refuses what a runtime declares that it never supports.
     fn check_capabilities(&self, name: &str, own: &str, request: &CreateSandbox) -> Result<()> {
         let Ok(runtime) = RuntimeName::select(own) else { return Ok(()) };
+        if request.remote_workspace.is_some() && !runtime.has_remote_workspaces() {
+            let message = format!("the runtime `{name}` does not support `remoteWorkspace`");
+            let problem = Problem::new(Code::InvalidInput, message);
+            return Err(problem.remedied_by("--runtime codeplane"));
+        }
         let lacking = |runtime: RuntimeName| {
             required(request).into_iter().find_map(|(capability, property)| {
                 match runtime.declares(capability) {

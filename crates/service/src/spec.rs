@@ -74,6 +74,9 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
                 .remedied_by(format!("give it a path inside: {}:/path", unknown.name)));
         }
     }
+    if let Some(workspace) = &request.remote_workspace {
+        workspace.check().map_err(invalid)?;
+    }
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(invalid(format!("{name:?} is not a valid variable name")));
@@ -205,6 +208,7 @@ fn specification(
         root: root(request)?,
         private_base: request.private_base == Some(true),
         workspace: request.workspace.clone(),
+        remote_workspace: request.remote_workspace.clone(),
         mounts: request.mounts.clone(),
         exact_paths: request.exact_paths,
         volumes: request.volumes.iter().map(|volume| volume.of(owner)).collect(),

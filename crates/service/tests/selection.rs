@@ -84,7 +84,7 @@ async fn what_cannot_be_selected_is_refused_before_anything_is_made() {
     let docker = CreateSandbox { image: image(), ..of("docker", None) };
     for (request, code, text) in [
         (of("bwrap", None), Code::Unsupported, "`bwrap` is not usable"),
-        (of("codeplane", None), Code::Unsupported, "`codeplane` is not supported"),
+        (of("codeplane", None), Code::Unsupported, "`codeplane` is not part of this server"),
         (of("cloudflare", None), Code::Unsupported, "`cloudflare` is not supported"),
         (of("bublewrap", None), Code::InvalidInput, "bublewrap"),
         (of("", None), Code::InvalidInput, "no runtime"),

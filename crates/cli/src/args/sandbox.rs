@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
+use stockade_core::sandbox::RemoteWorkspace;
 use stockade_core::{
     OrNone, State, parse_bytes, parse_bytes_or_none, parse_cpus, parse_duration,
     parse_duration_or_none,
@@ -101,6 +102,15 @@ pub struct Create {
     /// Mount this directory as a copy-on-write view, at its own path or at PATH
     #[arg(long, value_name = "DIR[:PATH]")]
     pub workspace: Option<PathBuf>,
+    /// Use the workspace of this name of a service elsewhere. It is deleted with the sandbox, unless
+    /// `keep` is given
+    #[arg(
+        long,
+        value_name = "NAME[,snapshot=ID][,keep]",
+        value_parser = remote_workspace,
+        requires = "runtime"
+    )]
+    pub remote_workspace: Option<RemoteWorkspace>,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
     #[command(flatten)]
@@ -138,7 +148,7 @@ pub struct Create {
     /// Keep the files of the stopped sandbox until it is killed, instead of for a day
     #[arg(long)]
     pub keep: bool,
-    /// The runtime that holds the sandbox: `native`, `bwrap` or `docker` [default: native]
+    /// The runtime that holds the sandbox: `native`, `bwrap`, `docker` or `codeplane` [default: native]
     #[arg(long, value_name = "NAME")]
     pub runtime: Option<String>,
     /// The runtime that is used if that of --runtime is not usable here, or lacks what is requested
@@ -586,4 +596,36 @@ pub enum ToolCommand {
         #[command(flatten)]
         server_mode: ServerMode,
     },
+}
+
+/// The workspace of a service elsewhere in an argument.
+fn remote_workspace(text: &str) -> Result<RemoteWorkspace, String> {
+    let mut parts = text.split(',');
+    let name = parts.next().unwrap_or_default().to_owned();
+    let mut workspace = RemoteWorkspace { name, ..RemoteWorkspace::default() };
+    for part in parts {
+        match part.split_once('=') {
+            None if part == "keep" => workspace.keep = true,
+            Some(("snapshot", id)) => workspace.snapshot = Some(id.to_owned()),
+            _ => return Err(format!("{part:?} is neither `keep` nor `snapshot=ID`")),
+        }
+    }
+    workspace.check()?;
+    Ok(workspace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_elsewhere_is_named_with_its_snapshot() {
+        let full = remote_workspace("runner,snapshot=snap_1,keep").unwrap();
+        let snapshot = Some("snap_1".to_owned());
+        assert_eq!(full, RemoteWorkspace { name: "runner".to_owned(), snapshot, keep: true });
+        assert!(!remote_workspace("runner").unwrap().keep);
+        for wrong in ["", "a/b", "a,kept", "a,snapshot=", "a,snapshot", "a,keep=yes"] {
+            assert!(remote_workspace(wrong).is_err(), "{wrong}");
+        }
+    }
 }

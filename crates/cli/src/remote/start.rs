@@ -21,8 +21,8 @@ const START: Duration = Duration::from_secs(30);
 /// The interval between two attempts to reach a server that is starting: the first and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
-/// The variables that a server inherits from its starter's environment, besides `STOCKADE_…`
-/// and `DBOS_SANDBOX_…`.
+/// The variables that a server inherits from its starter's environment, besides `STOCKADE_…`,
+/// `DBOS_SANDBOX_…` and `CODEPLANE_…`.
 const ENVIRONMENT: [&str; 7] = [
     "DOCKER_CONFIG",
     "DOCKER_CONTEXT",
@@ -95,6 +95,7 @@ fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
         }
         ENVIRONMENT.contains(&name)
             || name.starts_with("STOCKADE_")
+            || name.starts_with("CODEPLANE_")
             || name.starts_with("DBOS_SANDBOX_")
     };
     let environment = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(kept));

@@ -312,6 +312,7 @@ pub(crate) fn request(
     Ok(SandboxSpec {
         root,
         private_base: requested.private_base,
+        remote_workspace: None,
         workspace: Some(workspace),
         mounts: requested.mounts,
         exact_paths: false,

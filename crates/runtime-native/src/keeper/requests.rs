@@ -317,6 +317,8 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         root,
         private_base,
         workspace,
+        // No sandbox of this host is one.
+        remote_workspace: _,
         mounts,
         // It says something about the workspace and the mounts only.
         exact_paths: _,

@@ -360,6 +360,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         private_base: requested.private_base.then_some(true),
         workspace,
         project,
+        remote_workspace: arguments.remote_workspace.clone(),
         mounts: requested.mounts,
         volumes: requested.volumes,
         caches: requested.caches,

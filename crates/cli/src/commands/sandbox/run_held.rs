@@ -132,6 +132,7 @@ fn create_arguments(arguments: Run, project: &Project) -> Create {
     Create {
         id: None,
         workspace: Some(project.root.clone()),
+        remote_workspace: None,
         sandbox,
         secrets,
         ssh_agent,

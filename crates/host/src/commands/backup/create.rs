@@ -80,7 +80,8 @@ async fn write(data: &Path, to: &Path, without_running: bool) -> Result<Manifest
     // Beside the backup, which has the space for it.
     let staging = Staging::new(parent, ".stockade-backup-").map_err(io)?;
     let records = staging.path().join(RECORDS);
-    let store = database::open(&offline.data, url.as_deref(), false, Synchronous::Full).await?.store;
+    let store =
+        database::open(&offline.data, url.as_deref(), false, Synchronous::Full).await?.store;
     let copied = copy_records(&*store, &records, without_running).await;
     let closed = store.close().await.map_err(|error| Problem::caused(Code::Io, &error));
     let (tables, stopped) = copied?;

@@ -183,7 +183,7 @@ impl SandboxAttempt {
         if !is_shipped {
             let request = self.write_request(sandbox, runtime, contract, (&directory, is_again));
             let size = timings.measure(Operation::Ship, request).await?;
-            let create = self.create_request(&directory, local)?;
+            let create = self.create_request(&directory, sandbox, local)?;
             let created = async {
                 handle.create(create).await?;
                 // The child's program creates the directory itself.
@@ -362,6 +362,7 @@ impl SandboxAttempt {
     fn create_request(
         &self,
         directory: &SandboxDirectory,
+        sandbox: &Sandbox,
         local: &request::Local,
     ) -> Result<CreateSandbox, TaskError> {
         let mount = |host: PathBuf, inside: &str| HostMount {
@@ -379,6 +380,9 @@ impl SandboxAttempt {
         let is_container = local.selected == RuntimeName::Docker.as_str();
         match options.image_programs.as_ref().filter(|_| local.image.is_some() && !is_container) {
             Some(programs) => mounts.extend(programs.mounts(PROGRAMS.as_ref()).map_err(failed)?),
+            // A command needs none, and elsewhere each one is copied.
+            None if sandbox.command.is_some()
+                && local.selected == RuntimeName::Codeplane.as_str() => {}
             None => mounts.extend(
                 options
                     .child_programs
@@ -413,6 +417,8 @@ impl SandboxAttempt {
             volumes: local.volumes.clone(),
             limits: local.limits,
             network: local.network.clone(),
+            remote_workspace: local.remote_workspace.clone(),
+            idle_timeout_seconds: local.idle_timeout_seconds,
             publish: local.ports.clone(),
             runtime: Some(local.runtime.to_owned()),
             fallback_runtime: local.fallback.map(str::to_owned),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use stockade_api::{Network, PublishedPort, VolumeMount};
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::runtime::{Capability, RuntimeName, Support, Unselectable};
-use stockade_core::sandbox::{HostMount, Limits};
+use stockade_core::sandbox::{HostMount, Limits, RemoteWorkspace};
 use stockade_core::smithers_egress::{self, Contract};
 use stockade_core::{VolumeName, parse_bytes, parse_cpus};
 use stockade_service::allowed_host_path;
@@ -54,6 +54,10 @@ pub(super) struct Local {
     pub(super) limits: Limits,
     /// The hosts that it may connect to; none if absent.
     pub(super) network: Option<Network>,
+    /// The workspace of a service elsewhere that it is.
+    pub(super) remote_workspace: Option<RemoteWorkspace>,
+    /// After how many seconds without activity it is paused.
+    pub(super) idle_timeout_seconds: Option<f64>,
 }
 
 /// What was selected for an attempt, before anything of it was recorded.
@@ -150,11 +154,15 @@ pub(super) fn local(
     contract: Option<&Contract>,
     run_environment: &BTreeMap<String, String>,
 ) -> Result<Local, TaskError> {
-    let (requested, fallback) = selectable(sandbox, run_environment)?;
+    let (requested, fallback) = selectable(sandbox)?;
     if let Some(reason) = unsupported_attribute(sandbox) {
         return Err(invalid(reason));
     }
-    let mut network = network(sandbox, contract)?;
+    let mut network = match requested.has_open_network() {
+        true => None,
+        false => network(sandbox, contract)?,
+    };
+    let (remote_workspace, idle_timeout_seconds) = remote_workspace(sandbox)?.unzip();
     let mut environment = sandbox.env.clone();
     environment.extend(contract.map(Contract::environment).unwrap_or_default());
     if let Some(contract) = contract {
@@ -204,19 +212,27 @@ pub(super) fn local(
         volumes,
         limits,
         network,
+        remote_workspace,
+        idle_timeout_seconds: idle_timeout_seconds.flatten(),
     })
 }
 
 /// The requested runtime of this host, and its fallback.
-fn selectable(
-    sandbox: &Sandbox,
-    environment: &BTreeMap<String, String>,
-) -> Result<(RuntimeName, Option<RuntimeName>), TaskError> {
-    let named = |name: &str| {
-        RuntimeName::select(name).map_err(|why| unsupported_runtime(name, why, environment))
-    };
+fn selectable(sandbox: &Sandbox) -> Result<(RuntimeName, Option<RuntimeName>), TaskError> {
+    let named =
+        |name: &str| RuntimeName::select(name).map_err(|why| unsupported_runtime(name, why));
     let fallback = sandbox.fallback_runtime.as_deref().map(named).transpose()?;
-    Ok((named(runtime(sandbox))?, fallback))
+    let requested = named(runtime(sandbox))?;
+    if let Some(open) =
+        [Some(requested), fallback].into_iter().flatten().find(|it| it.has_open_network())
+        && fallback.is_some_and(|fallback| fallback != requested)
+    {
+        // What `allowNetwork` and `workspace` mean differs too much.
+        return Err(invalid(format!(
+            "the runtime `{open}` can neither have nor be a `fallbackRuntime`: omit it"
+        )));
+    }
+    Ok((requested, fallback))
 }
 
 /// Why a sandbox can never be executed; `None` if it can. The same checks as when it is executed.
@@ -250,8 +266,25 @@ fn unsupported_attribute(sandbox: &Sandbox) -> Option<String> {
 }
 
 fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<String> {
-    if sandbox.workspace.is_some() {
+    if sandbox.workspace.is_some() && !own.has_remote_workspaces() {
         return Some(format!("the runtime `{name}` does not support `workspace`"));
+    }
+    if own.has_open_network() {
+        let names_hosts = |contract: Contract| {
+            contract.allow_hosts.is_some() || !contract.secret_bindings.is_empty()
+        };
+        if !sandbox.allow_network {
+            return Some(format!(
+                "the runtime `{name}` needs `allowNetwork`: its workspaces reach the network, and \
+                 nothing on this machine can prevent that"
+            ));
+        }
+        if sandbox.contract().ok().flatten().is_some_and(names_hosts) {
+            return Some(format!(
+                "the runtime `{name}` does not support `egress.allowHosts` and \
+                 `egress.secretBindings`: nothing on this machine sees its connections"
+            ));
+        }
     }
     let needed = [
         ("image", Capability::HostRoot, sandbox.image.is_none()),
@@ -261,7 +294,7 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
         ("volumes", Capability::Volumes, has_volume(sandbox, false)),
         ("memoryLimit", Capability::MemoryLimit, sandbox.memory_limit.is_some()),
         ("cpuLimit", Capability::CpuLimit, sandbox.cpu_limit.is_some()),
-        ("allowNetwork", Capability::Egress, sandbox.allow_network),
+        ("allowNetwork", Capability::Egress, sandbox.allow_network && !own.has_open_network()),
     ];
     needed.into_iter().filter(|(_, _, is_requested)| *is_requested).find_map(
         |(attribute, capability, _)| match (own.declares(capability), capability) {
@@ -274,6 +307,39 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
             (Support::Yes | Support::Conditional(_), _) => None,
         },
     )
+}
+
+/// The workspace of a service elsewhere, and its idle timeout.
+fn remote_workspace(
+    sandbox: &Sandbox,
+) -> Result<Option<(RemoteWorkspace, Option<f64>)>, TaskError> {
+    let Some(fields) = &sandbox.workspace else { return Ok(None) };
+    let text = |name: &str| match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(invalid(format!("`workspace.{name}` must be a string"))),
+    };
+    let name = text("name")?.ok_or_else(|| invalid("`workspace` needs `name`"))?;
+    let keep = match text("persistence")?.as_deref() {
+        None | Some("ephemeral") => false,
+        Some("sticky") => true,
+        Some(_) => {
+            return Err(invalid("`workspace.persistence` must be \"ephemeral\" or \"sticky\""));
+        }
+    };
+    let idle =
+        match fields.get("idleTimeoutSecs") {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let seconds = value.as_f64().filter(|it| it.is_finite() && *it > 0.0);
+                Some(seconds.ok_or_else(|| {
+                    invalid("`workspace.idleTimeoutSecs` must be a number above 0")
+                })?)
+            }
+        };
+    let workspace = RemoteWorkspace { name, snapshot: text("snapshotId")?, keep };
+    workspace.check().map_err(invalid)?;
+    Ok(Some((workspace, idle)))
 }
 
 /// The ports of the host that lead into the sandbox.
@@ -345,11 +411,7 @@ pub(super) fn network(
 }
 
 /// The error for a name that selects no runtime of this host.
-fn unsupported_runtime(
-    runtime: &str,
-    why: Unselectable,
-    environment: &BTreeMap<String, String>,
-) -> TaskError {
+fn unsupported_runtime(runtime: &str, why: Unselectable) -> TaskError {
     let reason = match why {
         Unselectable::Unknown => {
             let hint = nearest(runtime, RuntimeName::KNOWN)
@@ -359,11 +421,6 @@ fn unsupported_runtime(
         }
         Unselectable::NotSupported(reason) => reason,
     };
-    let needed = ["CODEPLANE_API_URL", "CODEPLANE_API_KEY"];
-    let missing = needed.into_iter().find(|name| !environment.contains_key(*name));
-    if let (true, Some(name)) = (runtime == "codeplane", missing) {
-        return invalid(format!("the runtime `codeplane` needs the variable {name}"));
-    }
     let message = format!("the runtime `{runtime}` is not supported: {reason}");
     if runtime == "cloudflare" {
         return invalid(message);

@@ -327,6 +327,7 @@ fn create_arguments(arguments: &Run) -> Create {
     Create {
         id: None,
         workspace: None,
+        remote_workspace: None,
         sandbox: arguments.sandbox,
         secrets: arguments.secrets,
         ssh_agent: None,

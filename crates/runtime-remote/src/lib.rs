@@ -1,0 +1,15 @@
+//! What backends share whose sandboxes are on other machines: requests over HTTP, records of what may
+//! exist elsewhere, and archives of directories. It knows no service by name.
+//!
+//! An answer and an archive from elsewhere are not trusted. A key is sent in headers only, and is in no
+//! error and no log.
+
+mod archive;
+mod failure;
+mod http;
+mod records;
+
+pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
+pub use failure::{Failure, Service};
+pub use http::{Answer, Place, Protocol, Repeat, Sent};
+pub use records::{Lock, Record, Records, host_error, now_ms};
