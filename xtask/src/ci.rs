@@ -56,6 +56,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     let mut last = vec![suite_step(workspace, Suite::Slow, &skips, options.all)?];
     if options.all {
         last.push(postgres(workspace, &skips));
+        last.extend(kubernetes(workspace, &skips));
     }
     report.run_side_by_side(&logs, vec![last]);
 
@@ -103,6 +104,22 @@ fn traces(workspace: &Workspace) -> Step {
     cargo.args(["nextest", "run", "--profile", "ci", "--package", "stockade-host", "--lib"]);
     cargo.args(["--features", "otlp", "--filterset", "test(/^traces::/)"]);
     Step::program("traces", cargo)
+}
+
+/// What only builds with the feature `kubernetes`: the lints, and the tests against the double of a cluster, and
+/// against a real one where there is one.
+fn kubernetes(workspace: &Workspace, skips: &SkipLog) -> Vec<Step> {
+    const PACKAGE: [&str; 4] =
+        ["--package", "stockade-runtime-kubernetes", "--features", "kubernetes"];
+    let mut clippy = workspace.cargo();
+    clippy.arg("clippy").args(PACKAGE).args(["--tests", "--", "--deny", "warnings"]);
+    let mut nextest = workspace.cargo();
+    nextest.args(["nextest", "run", "--profile", "ci"]).args(PACKAGE);
+    nextest.env(skip_log::VARIABLE, skips.path());
+    vec![
+        Step::program("kubernetes clippy", clippy),
+        Step::program("kubernetes", nextest),
+    ]
 }
 
 /// The pages that are checked in are what their sources give.

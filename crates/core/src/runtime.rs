@@ -12,6 +12,8 @@ pub enum RuntimeName {
     Bwrap,
     /// Containers of a Docker engine.
     Docker,
+    /// Pods of a Kubernetes cluster.
+    Kubernetes,
 }
 
 /// A feature that not every runtime, or not every host, supports.
@@ -79,12 +81,12 @@ pub enum Unselectable {
 
 impl RuntimeName {
     /// Every runtime.
-    pub const ALL: [Self; 3] = [Self::Native, Self::Bwrap, Self::Docker];
+    pub const ALL: [Self; 4] = [Self::Native, Self::Bwrap, Self::Docker, Self::Kubernetes];
 
     /// Every name that a request may use for a runtime, also for those that Stockade does not
     /// support.
-    pub const KNOWN: [&'static str; 6] =
-        ["bubblewrap", "native", "bwrap", "docker", "codeplane", "cloudflare"];
+    pub const KNOWN: [&'static str; 7] =
+        ["bubblewrap", "native", "bwrap", "docker", "kubernetes", "codeplane", "cloudflare"];
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
@@ -92,6 +94,7 @@ impl RuntimeName {
             Self::Native => "native",
             Self::Bwrap => "bwrap",
             Self::Docker => "docker",
+            Self::Kubernetes => "kubernetes",
         }
     }
 
@@ -106,6 +109,7 @@ impl RuntimeName {
             "native" | "bubblewrap" => Ok(Self::Native),
             "bwrap" => Ok(Self::Bwrap),
             "docker" => Ok(Self::Docker),
+            "kubernetes" => Ok(Self::Kubernetes),
             "codeplane" => {
                 Err(Unselectable::NotSupported("Stockade does not connect to Codeplane workspaces"))
             }
@@ -116,12 +120,19 @@ impl RuntimeName {
         }
     }
 
+    /// Whether its images are those of an engine or of nodes, and not of the store of a data directory.
+    #[must_use]
+    pub const fn has_own_images(self) -> bool {
+        matches!(self, Self::Docker | Self::Kubernetes)
+    }
+
     /// What the runtime declares about a capability.
     pub const fn declares(self, capability: Capability) -> Support {
         match self {
             Self::Native => native(capability),
             Self::Bwrap => bwrap(capability),
             Self::Docker => docker(capability),
+            Self::Kubernetes => kubernetes(capability),
         }
     }
 }
@@ -175,6 +186,32 @@ const fn docker(capability: Capability) -> Support {
             "an engine cannot show one volume to sandboxes with different owners of files",
         ),
         Capability::SshAgent => Support::No("a container has no directory for the socket of one"),
+        Capability::Checkpoint => NO_MEMORY_IMAGE,
+        _ => Support::Yes,
+    }
+}
+
+const fn kubernetes(capability: Capability) -> Support {
+    match capability {
+        Capability::HostRoot => Support::No("a pod starts from an image"),
+        Capability::Users => Support::No("all commands of a pod run as one user"),
+        Capability::Workspace | Capability::HostMounts => {
+            Support::No("a pod runs on a node, which does not have the directories of this host")
+        }
+        Capability::Volumes => Support::No("the volumes of an owner are on this host"),
+        Capability::Snapshot => Support::No("the file system of a pod cannot be stored"),
+        Capability::PrivateBase => Support::No(
+            "the files of an image are shared by all pods of a node that are made of it",
+        ),
+        Capability::AccessRules => Support::No("a cluster cannot restrict single paths of a pod"),
+        Capability::Egress => Support::No(
+            "the network of a pod is closed, and no egress process of this host is in it",
+        ),
+        Capability::SshAgent => Support::No("a pod has no directory for the socket of one"),
+        Capability::ProcessLimit => Support::No("a pod has no limit of its own, only its node has"),
+        Capability::DiskLimit => Support::No(
+            "a cluster ends a pod that uses too much disk, and does not refuse the write",
+        ),
         Capability::Checkpoint => NO_MEMORY_IMAGE,
         _ => Support::Yes,
     }

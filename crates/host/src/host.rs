@@ -15,6 +15,7 @@ use stockade_client::ServerDirectory;
 use stockade_core::{Code, Door, OwnerId, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::Synchronous;
+use stockade_runtime::Runtime;
 use stockade_runtime_bwrap::Bwrap;
 use stockade_runtime_docker::{self as docker, Docker};
 use stockade_runtime_native::{self as native, Native};
@@ -201,7 +202,18 @@ async fn service(
         images: Some(Arc::new(Registries::new(data.to_owned()))),
         ..settings.service.clone()
     };
-    Service::launch(store, vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker)], options).await
+    let runtimes: Vec<Arc<dyn Runtime>> = vec![
+        Arc::new(native),
+        Arc::new(bwrap),
+        Arc::new(docker),
+        #[cfg(feature = "kubernetes")]
+        Arc::new(stockade_runtime_kubernetes::Kubernetes::new(
+            stockade_runtime_kubernetes::Options::from_environment(data.to_owned(), |name| {
+                std::env::var_os(name)
+            }),
+        )),
+    ];
+    Service::launch(store, runtimes, options).await
 }
 
 fn no_sandboxes() -> Problem {

@@ -76,6 +76,14 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
     ("stockade-init", &["stockade-jail"]),
     (
+        "stockade-pod",
+        &["stockade-core", "stockade-jail", "stockade-runtime", "stockade-runtime-native"],
+    ),
+    (
+        "stockade-runtime-kubernetes",
+        &["stockade-core", "stockade-pod", "stockade-runtime", "stockade-runtime-native"],
+    ),
+    (
         "stockade-runtime-docker",
         &[
             "stockade-core",
@@ -114,6 +122,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-network-stub",
             "stockade-ssh-agent",
             "stockade-plan",
+            "stockade-pod",
             "stockade-registry-control",
             "stockade-review",
             "stockade-runtime",
@@ -142,6 +151,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime",
             "stockade-runtime-bwrap",
             "stockade-runtime-docker",
+            "stockade-runtime-kubernetes",
             "stockade-runtime-native",
             "stockade-script",
             "stockade-server",
