@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::events::{receive_input, relay, send_events};
 use crate::first::{Ask, ask};
-use crate::frame::{Frame, PIECE, read_frame, write_frame};
+use crate::frame::{Frame, PIECE, message, protocol, read_frame, write_frame};
 use crate::start::start;
 use crate::wire::{Reply, Request, sandbox};
 use crate::{ARGUMENT, AWAIT_KEEPER, DATA};
@@ -43,14 +43,6 @@ pub(crate) fn run() -> u8 {
             1
         }
     }
-}
-
-pub(crate) fn protocol() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a frame that cannot come here")
-}
-
-pub(crate) fn message(value: &impl Serialize) -> io::Result<Frame> {
-    Ok(Frame::Message(serde_json::to_vec(value)?))
 }
 
 async fn serve(
@@ -165,6 +157,7 @@ impl Call<'_> {
                 value(ask(self.data, Ask::Settle).await?)
             }
             Request::Renew { lease } => value(native.renew(id, lease).await?),
+            Request::ChangeLimits { change } => value(native.change_limits(id, &change).await?),
             Request::Pause => value(native.pause(id).await?),
             Request::Resume => value(native.resume(id).await?),
             Request::ConnectTcp { port } => self.connect(Target::Tcp(port)).await,

@@ -5,8 +5,7 @@ use std::io;
 use stockade_runtime::{Connection, Error, Event, Events, Input, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::call::{message, protocol};
-use crate::frame::{Frame, PIECE, read_frame, write_frame};
+use crate::frame::{Frame, PIECE, message, protocol, read_frame, write_frame};
 use crate::wire::Reply;
 
 /// Sends the events of a command, until its end or until the caller is gone.

@@ -7,8 +7,6 @@ use stockade_core::sandbox::LimitName;
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{Error, State};
 
-use crate::wire::Request;
-
 /// An error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,10 +133,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl Fault {
-    /// The error of a request about a sandbox.
+    /// The error of an operation on a sandbox.
     #[must_use]
-    pub fn into_error(self, id: &SandboxId, request: &Request) -> Error {
-        let operation = request.verb();
+    pub fn into_error(self, id: &SandboxId, operation: &'static str) -> Error {
         match self {
             Self::NoSandbox => Error::NoSandbox(id.clone()),
             Self::NoExec(exec) => Error::NoExec { sandbox: id.clone(), exec },
@@ -173,7 +170,7 @@ mod tests {
                 Error::File { operation: "read", path: "/x".to_owned(), source: kind.into() };
             let text = serde_json::to_string(&Fault::from(error)).unwrap();
             let fault: Fault = serde_json::from_str(&text).unwrap();
-            match fault.into_error(&id, &Request::Inspect) {
+            match fault.into_error(&id, "read") {
                 Error::File { source, path, .. } => {
                     assert_eq!((source.kind(), path.as_str()), (kind, "/x"));
                 }
@@ -186,10 +183,7 @@ mod tests {
     fn an_error_is_about_the_sandbox_that_the_caller_knows() {
         let (inside, outside) = (SandboxId::new("in").unwrap(), SandboxId::new("out").unwrap());
         let fault = Fault::from(Error::NoSandbox(inside));
-        assert_eq!(
-            fault.into_error(&outside, &Request::Pause).to_string(),
-            "there is no sandbox out"
-        );
+        assert_eq!(fault.into_error(&outside, "pause").to_string(), "there is no sandbox out");
         let error =
             Error::Unreachable { what: "the keeper".to_owned(), source: io::Error::other("gone") };
         assert_eq!(

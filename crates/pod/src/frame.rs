@@ -3,6 +3,7 @@
 
 use std::io;
 
+use serde::Serialize;
 use stockade_runtime::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
@@ -95,6 +96,16 @@ pub async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> i
     whole.extend(bytes);
     to.write_all(&whole).await?;
     to.flush().await
+}
+
+/// The frame of a message.
+pub(crate) fn message(value: &impl Serialize) -> io::Result<Frame> {
+    Ok(Frame::Message(serde_json::to_vec(value)?))
+}
+
+/// The error of a frame that cannot come at this point.
+pub(crate) fn protocol() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a frame that cannot come here")
 }
 
 #[cfg(test)]

@@ -44,8 +44,10 @@ const AWAIT_KEEPER: &str = "await-keeper";
 pub const PROGRAMS: &str = "/stockade/bin";
 /// The name of the program there.
 pub const PROGRAM: &str = "stockade";
-/// The directory with the records of the keeper in a pod.
-pub const DATA: &str = "/stockade/data";
+/// Where the volume for the records of the keeper is in a pod.
+pub const VOLUME: &str = "/stockade/data";
+/// The directory with the records: everybody may write to the volume of a cluster itself.
+const DATA: &str = "/stockade/data/keeper";
 /// The first argument of the program as a keeper.
 const KEEPER: &str = "__keeper";
 

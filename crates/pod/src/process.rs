@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,7 +64,7 @@ pub(crate) fn init(socket: &Path) -> u8 {
 }
 
 fn serve(data: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(data)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
     let socket = data.join(SOCKET);
     // That of a container that was started again.
     match std::fs::remove_file(&socket) {

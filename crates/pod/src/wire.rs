@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{LimitChange, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec};
 use stockade_runtime::{
     Command, Offsets, ReadRange, SandboxPath, StandardInput, WindowSize, WriteOptions,
@@ -80,6 +80,11 @@ pub enum Request {
     Renew {
         /// The time from now on.
         lease: Option<Duration>,
+    },
+    /// Note the new limits, which the cluster has put in force.
+    ChangeLimits {
+        /// The change.
+        change: LimitChange,
     },
     /// Stop every process.
     Pause,
@@ -180,6 +185,7 @@ impl Request {
             Self::Acknowledge { .. } => "forget a command",
             Self::End => "end the sandbox",
             Self::Renew { .. } => "renew the lease",
+            Self::ChangeLimits { .. } => "change",
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::ConnectTcp { .. } | Self::ConnectUnix { .. } => "connect",

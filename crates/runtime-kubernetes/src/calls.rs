@@ -10,9 +10,9 @@ use stockade_pod::{Frame, Reply, Request};
 use stockade_runtime::{Content, Error, Result};
 use tokio::io::AsyncReadExt as _;
 
+use crate::client::{Kubernetes, Opened};
 use crate::failure::{CLUSTER, Failure};
 use crate::observed::{Phase, Pod};
-use crate::runtime::{Kubernetes, Opened};
 use crate::session::{Receiver, Sender, Session};
 
 /// How often a call is made, and the first pause between two of them.
@@ -168,7 +168,7 @@ async fn attempted(
     };
     match reply.map_err(|error| Broken::Lost(error.into()))? {
         Reply::Done(value) => Ok((value, Session { sender, receiver })),
-        Reply::Failed(fault) => Err(Broken::Failed(fault.into_error(id, request))),
+        Reply::Failed(fault) => Err(Broken::Failed(fault.into_error(id, request.verb()))),
         _ => Err(Broken::Lost(io::ErrorKind::InvalidData.into())),
     }
 }

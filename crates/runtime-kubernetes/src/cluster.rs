@@ -207,6 +207,23 @@ impl Cluster {
         }
     }
 
+    /// Changes the resources of a running pod. The status is 404 or 405 where a cluster cannot do that.
+    pub(crate) async fn resize(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: &Value,
+    ) -> Result<(), Failure> {
+        let api = self.api(Kind::Pod, Some(namespace));
+        let options =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Strategic(change);
+        let changed = repeated(|| async {
+            Ok(api.patch_subresource("resize", name, &options, &patch).await?)
+        });
+        changed.await.map(drop)
+    }
+
     /// Changes some fields of an object, if it exists.
     pub(crate) async fn patch(
         &self,

@@ -8,8 +8,8 @@ use stockade_pod::{Frame, Reply, Request};
 use stockade_runtime::{Ending, Error, Event, Events, Exec, Offsets, Stream};
 use tokio::sync::mpsc;
 
+use crate::client::Kubernetes;
 use crate::input::InputTask;
-use crate::runtime::Kubernetes;
 use crate::session::{Receiver, Session};
 
 /// How many events wait for a reader; then the command's side waits.

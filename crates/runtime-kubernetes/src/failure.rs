@@ -31,7 +31,7 @@ pub(crate) enum Failure {
     #[error("no answer came in time")]
     TimedOut,
     /// The answer is not what it should be.
-    #[error("the answer of the API server cannot be understood: {0}")]
+    #[error("the answer of the API server is invalid: {0}")]
     Odd(String),
 }
 

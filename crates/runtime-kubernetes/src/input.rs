@@ -6,7 +6,7 @@ use stockade_pod::{Frame, Request};
 use stockade_runtime::Input;
 use tokio::sync::mpsc;
 
-use crate::runtime::Kubernetes;
+use crate::client::Kubernetes;
 use crate::session::Session;
 
 /// The size of the pieces.

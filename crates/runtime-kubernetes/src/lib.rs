@@ -10,10 +10,12 @@
 //! and passes requests on. Where the resources of agent-sandbox are installed, a pod belongs to one of them. All of
 //! it is behind the cargo feature `kubernetes`.
 //!
-//! Reading order: `options`, `objects`, `lifecycle`, `calls`, `runtime`.
+//! Reading order: `options`, `objects`, `client`, `lifecycle`, `calls`, `runtime`.
 
 #[cfg(feature = "kubernetes")]
 mod calls;
+#[cfg(feature = "kubernetes")]
+mod client;
 #[cfg(feature = "kubernetes")]
 mod cluster;
 #[cfg(feature = "kubernetes")]
@@ -44,13 +46,6 @@ mod tree;
 #[cfg(feature = "kubernetes")]
 mod watch;
 
-pub use options::Options;
 #[cfg(feature = "kubernetes")]
-pub use runtime::Kubernetes;
-
-/// Whether this build contains the runtime, or why not.
-pub const MISSING: Option<&str> = if cfg!(feature = "kubernetes") {
-    None
-} else {
-    Some("this build does not contain it: it was built without the feature `kubernetes`")
-};
+pub use client::Kubernetes;
+pub use options::Options;

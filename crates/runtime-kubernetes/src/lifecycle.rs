@@ -7,17 +7,19 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
+use stockade_core::runtime::Capability;
+use stockade_core::sandbox::{LimitChange, LimitName, Limits};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_pod::Request;
 use stockade_runtime::{Error, Result, State, Status};
 
+use crate::client::{Kubernetes, Opened};
 use crate::cluster::Kind;
 use crate::failure::Failure;
 use crate::names::{INSTALLATION, Names};
 use crate::objects::{self, Identity};
 use crate::observed::{Obstacle, Phase, Pod, now_ms};
 use crate::request;
-use crate::runtime::{Kubernetes, Opened};
 
 /// How long a pod may take to start, with its images.
 const START: Duration = Duration::from_secs(180);
@@ -202,6 +204,40 @@ impl Kubernetes {
             changed.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Changes the limits of a running pod, and what its keeper knows of them.
+    pub(crate) async fn resize(&self, id: &SandboxId, change: &LimitChange) -> Result<()> {
+        let status = self.state(id).await?;
+        if status.state == State::Ended {
+            let (id, state) = (id.clone(), status.state);
+            return Err(Error::WrongState { id, state, operation: "change" });
+        }
+        let (opened, pod) = (self.opened().await?, self.pod(id).await?);
+        let refused = |limit, reason: String| Error::Limit {
+            limit,
+            reason,
+            remedy: "create another sandbox".to_owned(),
+        };
+        if let (Some(_), Some(reason)) =
+            (change.processes, request::missing(Capability::ProcessLimit))
+        {
+            return Err(refused(LimitName::Processes, reason.to_owned()));
+        }
+        if let Some((limit, _)) = change.each().find(|(_, value)| *value == 0) {
+            return Err(refused(limit, "a limit of a pod cannot be 0".to_owned()));
+        }
+        let Some((limit, _)) = change.each().next() else { return Ok(()) };
+        let limits = Limits::default().with(change);
+        let resized = opened.cluster.resize(&pod.namespace, &pod.name, &objects::resize(&limits));
+        match resized.await {
+            Ok(()) => self.ask(id, &Request::ChangeLimits { change: *change }).await,
+            Err(failure) if matches!(failure.code(), Some(404 | 405)) => {
+                let reason = "the cluster cannot change the limits of a running pod".to_owned();
+                Err(refused(limit, reason))
+            }
+            Err(failure) => Err(failure.into_error("change the limits")),
+        }
     }
 
     /// Removes the objects of a sandbox, and returns when its pod is gone.

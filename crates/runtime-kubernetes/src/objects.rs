@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use stockade_core::SandboxId;
 use stockade_core::sandbox::{Limits, User};
-use stockade_pod::{ARGUMENT, DATA, FIRST, INSTALL, PROGRAM, PROGRAMS};
+use stockade_pod::{ARGUMENT, FIRST, INSTALL, PROGRAM, PROGRAMS, VOLUME};
 
 use crate::cluster::Kind;
 use crate::names::{CREATED, ID, INSTALLATION, LABELS, Names, SANDBOX};
@@ -134,7 +134,7 @@ pub(crate) fn pod_spec(plan: &Plan) -> Value {
         "terminationMessagePolicy": "File",
         "volumeMounts": [
             read_only,
-            mount("data", DATA),
+            mount("data", VOLUME),
             mount("home", HOME),
             mount("temporary", "/tmp"),
             mount("more-temporary", "/var/tmp"),
@@ -183,7 +183,16 @@ pub(crate) fn pod_spec(plan: &Plan) -> Value {
     spec
 }
 
-fn resources(limits: &Limits) -> Value {
+/// The change of a running pod to new limits.
+pub(crate) fn resize(limits: &Limits) -> Value {
+    let most = most(limits);
+    let resources = json!({ "limits": most, "requests": most });
+    let container = json!({ "name": CONTAINER, "resources": resources });
+    json!({ "spec": { "containers": [container] } })
+}
+
+/// The limits that are set, as quantities.
+fn most(limits: &Limits) -> serde_json::Map<String, Value> {
     let mut most = serde_json::Map::new();
     if let Some(bytes) = limits.memory_bytes {
         most.insert("memory".to_owned(), json!(bytes.to_string()));
@@ -191,6 +200,11 @@ fn resources(limits: &Limits) -> Value {
     if let Some(millis) = limits.cpu_millis {
         most.insert("cpu".to_owned(), json!(format!("{millis}m")));
     }
+    most
+}
+
+fn resources(limits: &Limits) -> Value {
+    let most = most(limits);
     // Requests that are not named are the limits, so that a sandbox has what it was promised.
     let requests = json!({
         "cpu": most.get("cpu").cloned().unwrap_or_else(|| json!(OWN_CPU)),

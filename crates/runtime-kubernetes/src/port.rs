@@ -7,7 +7,7 @@ use stockade_pod::{Frame, Request};
 use stockade_runtime::{Connection, Result, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use crate::runtime::Kubernetes;
+use crate::client::Kubernetes;
 use crate::session::Session;
 
 /// How much may be under way in each direction.

@@ -92,7 +92,7 @@ pub(crate) fn plan(spec: &SandboxSpec, options: &Options, own_image: String) -> 
         image: image.clone(),
         own_image,
         user: user(spec),
-        limits: spec.limits.clone(),
+        limits: spec.limits,
         runtime_class: options.runtime_class.clone(),
         lifetime_seconds: options.lifetime.as_secs(),
     })

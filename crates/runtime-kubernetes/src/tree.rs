@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, 
 use tokio::sync::oneshot;
 
 use crate::calls::ended;
-use crate::runtime::Kubernetes;
+use crate::client::Kubernetes;
 use crate::session::Session;
 
 /// How much of a content may be under way.

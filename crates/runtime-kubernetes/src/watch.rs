@@ -140,11 +140,11 @@ async fn follow(
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 shared.put(&object);
-                *version = object.metadata.resource_version.or(version.take());
+                *version = object.metadata.resource_version.or_else(|| version.take());
             }
             WatchEvent::Deleted(object) => {
                 shared.remove(&object);
-                *version = object.metadata.resource_version.or(version.take());
+                *version = object.metadata.resource_version.or_else(|| version.take());
             }
             WatchEvent::Bookmark(mark) => *version = Some(mark.metadata.resource_version),
             // 410: the version is too old.

@@ -131,9 +131,15 @@ fn a_lost_watch_is_taken_up_again() {
         let status = runtime.inspect(&one).await.unwrap();
         assert_eq!(status.state, State::Ended);
         assert!(status.reason.is_some());
-        let watches = fixture.double.store.requests.lock().unwrap().clone();
-        let watches = watches.iter().filter(|request| request.contains("watch=true")).count();
-        assert!(watches >= 5, "{watches}");
+        let watches = || {
+            let requests = fixture.double.store.requests.lock().unwrap();
+            requests.iter().filter(|request| request.contains("watch=true")).count()
+        };
+        let end = tokio::time::Instant::now() + Duration::from_secs(20);
+        while watches() < 5 {
+            assert!(tokio::time::Instant::now() < end, "{} watches", watches());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         runtime.cleanup(&one).await.unwrap();
         assert!(matches!(runtime.inspect(&one).await, Err(Error::NoSandbox(_))));
     });

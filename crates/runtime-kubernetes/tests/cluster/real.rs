@@ -24,9 +24,10 @@ struct Real {
 
 impl Real {
     fn new() -> Result<Self, String> {
+        let missing = |name: &str| format!("double only: {name} is not set");
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let kubeconfig = set(KUBECONFIG).ok_or(format!("double only: {KUBECONFIG} is not set"))?;
-        let image = set(IMAGE).ok_or(format!("double only: {IMAGE} is not set"))?;
+        let kubeconfig = set(KUBECONFIG).ok_or_else(|| missing(KUBECONFIG))?;
+        let image = set(IMAGE).ok_or_else(|| missing(IMAGE))?;
         let directory = tempfile::tempdir().unwrap();
         let options = Options::from_environment(directory.path().join("data"), |_| None);
         let options = Options {

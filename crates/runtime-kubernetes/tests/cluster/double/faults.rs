@@ -31,7 +31,7 @@ pub(crate) enum Then {
 }
 
 /// Takes the fault that is meant for a request.
-pub(crate) fn take(faults: &mut Vec<Fault>, method: &Method, path: &str) -> Option<Then> {
+pub(crate) fn take(faults: &mut [Fault], method: &Method, path: &str) -> Option<Then> {
     let at = faults.iter().position(|fault| {
         fault.times > 0 && fault.method == *method && path.contains(fault.part)
     })?;

@@ -121,32 +121,40 @@ fn bubblewrap(container: &Value, place: &Path, user: (u64, u64)) -> Command {
     for directory in ["bin", "lib", "lib64", "sbin"] {
         command.args(["--symlink", &format!("usr/{directory}"), &format!("/{directory}")]);
     }
-    for directory in ["/stockade", "/home", "/run", "/var"] {
+    for directory in ["/stockade", "/stockade/bin", "/home", "/run", "/var"] {
         command.args(["--perms", "755", "--dir", directory]);
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     for mount in container["volumeMounts"].as_array().unwrap() {
         let (name, path) = (mount["name"].as_str().unwrap(), mount["mountPath"].as_str().unwrap());
-        let directory = place.join(name);
         if name == "programs" {
             // What the init container copies.
             let inside = format!("{path}/stockade");
             command.arg("--ro-bind").arg(program("stockade")).arg(inside);
             continue;
         }
-        std::fs::create_dir_all(&directory).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-        std::fs::set_permissions(&directory, mode).unwrap();
-        let id = |id: u64| Some(u32::try_from(id).unwrap());
-        std::os::unix::fs::chown(&directory, id(user.0), id(user.1)).unwrap();
+        let directory = volume(place, name, user);
         let bind = if mount["readOnly"] == true { "--ro-bind" } else { "--bind" };
         command.arg(bind).arg(directory).arg(path);
     }
+    // The image declares this volume, which a container engine makes.
+    command.arg("--bind").arg(volume(place, "of-the-image", user)).arg("/data");
     command.args(["--remount-ro", "/", "--clearenv", "--setenv", "PATH", PATH]);
     for capability in ["CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID"] {
         command.args(["--cap-add", capability]);
     }
     command
+}
+
+/// A new volume, to which everybody may write.
+fn volume(place: &Path, name: &str, user: (u64, u64)) -> std::path::PathBuf {
+    let directory = place.join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&directory, mode).unwrap();
+    let id = |id: u64| Some(u32::try_from(id).unwrap());
+    std::os::unix::fs::chown(&directory, id(user.0), id(user.1)).unwrap();
+    directory
 }
 
 /// Ends a pod, and returns when its processes have ended.

@@ -124,6 +124,7 @@ async fn serve(
         }
         (&Method::POST, None) => create(&store, &path, &body),
         (&Method::PATCH, None) => patch(&store, &path, &body),
+        (&Method::PATCH, Some("resize")) => resize(&store, &path, &body),
         (&Method::DELETE, None) => delete(&store, &path),
         _ => failure(405, "MethodNotAllowed", &whole),
     };
@@ -279,6 +280,29 @@ fn patch(store: &Arc<Store>, path: &Path, body: &[u8]) -> Response {
     }
     match store.change(&path.key(), |object| merge(object, &patch)) {
         Some(object) => done(&object),
+        None => failure(404, "NotFound", "there is none"),
+    }
+}
+
+/// Changes the resources of containers, which are named.
+fn resize(store: &Arc<Store>, path: &Path, body: &[u8]) -> Response {
+    let Ok(change) = serde_json::from_slice::<Value>(body) else {
+        return failure(400, "BadRequest", "the body is no JSON");
+    };
+    let changed = store.change(&path.key(), |pod| {
+        for new in change["spec"]["containers"].as_array().into_iter().flatten() {
+            for old in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
+                if old["name"] == new["name"] {
+                    merge(&mut old["resources"], &new["resources"]);
+                }
+            }
+        }
+    });
+    match changed {
+        Some(object) => match schemas::check("pods", &object) {
+            Ok(()) => done(&object),
+            Err(reason) => failure(422, "Invalid", &reason),
+        },
         None => failure(404, "NotFound", "there is none"),
     }
 }
