@@ -207,6 +207,9 @@ const fn kubernetes(capability: Capability) -> Support {
         Capability::Egress => Support::No(
             "the network of a pod is closed, and no egress process of this host is in it",
         ),
+        Capability::Pause => {
+            Support::No("signals that stop all processes of a pod would stop its keeper, too")
+        }
         Capability::SshAgent => Support::No("a pod has no directory for the socket of one"),
         Capability::ProcessLimit => Support::No("a pod has no limit of its own, only its node has"),
         Capability::DiskLimit => Support::No(

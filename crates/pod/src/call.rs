@@ -75,7 +75,11 @@ async fn serve(
     };
     let (value, rest) = match done {
         Done::Value(value) => (value, None),
-        Done::Followed(rest) => (serde_json::Value::Null, Some(rest)),
+        Done::Followed(rest) => {
+            // Whether a command takes input.
+            let has_input = matches!(&rest, Rest::Events(exec) if exec.input.is_some());
+            (has_input.into(), Some(rest))
+        }
     };
     write_frame(&mut output, &message(&Reply::Done(value))?).await?;
     match rest {
@@ -137,7 +141,7 @@ impl Call<'_> {
                     });
                     read.await.map_err(lost)?.map_err(lost)?;
                 }
-                let command = command.into_command(whole);
+                let command = command.into_command(whole)?;
                 Ok(Done::Followed(Rest::Events(native.execute(id, &exec, &command).await?)))
             }
             Request::Attach { exec, from } => {
@@ -158,8 +162,6 @@ impl Call<'_> {
             }
             Request::Renew { lease } => value(native.renew(id, lease).await?),
             Request::ChangeLimits { change } => value(native.change_limits(id, &change).await?),
-            Request::Pause => value(native.pause(id).await?),
-            Request::Resume => value(native.resume(id).await?),
             Request::ConnectTcp { port } => self.connect(Target::Tcp(port)).await,
             Request::ConnectUnix { path } => self.connect(Target::Unix(path)).await,
             files => self.act_on_files(files, input).await,

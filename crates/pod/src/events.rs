@@ -1,12 +1,16 @@
 //! What follows a reply: the events of a command, its input, and connections.
 
 use std::io;
+use std::time::Duration;
 
-use stockade_runtime::{Connection, Error, Event, Events, Input, Stream};
+use stockade_runtime::{Connection, Error, Event, Events, Input, Result, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::frame::{Frame, PIECE, message, protocol, read_frame, write_frame};
 use crate::wire::Reply;
+
+/// How long the end of an input may take after the caller is gone.
+const LAST: Duration = Duration::from_millis(500);
 
 /// Sends the events of a command, until its end or until the caller is gone.
 pub(crate) async fn send_events(
@@ -43,9 +47,13 @@ pub(crate) async fn receive_input(
 ) -> io::Result<()> {
     loop {
         let done = match read_frame(input).await? {
-            Some(Frame::Data(bytes)) => to.write(bytes).await,
+            Some(Frame::Data(bytes)) => write_whole(&to, bytes).await,
             Some(Frame::End) => to.close().await,
-            None => return Ok(()),
+            None => {
+                // What was accepted is done by a task of this process.
+                tokio::time::sleep(LAST).await;
+                return Ok(());
+            }
             Some(_) => return Err(protocol()),
         };
         match done {
@@ -53,6 +61,14 @@ pub(crate) async fn receive_input(
             Err(error) => return write_frame(output, &message(&failed(error))?).await,
         }
     }
+}
+
+/// Writes a piece, and returns when all of it has been written: one piece waits while another one is written, so a
+/// second empty one is accepted only after that.
+async fn write_whole(to: &Input, bytes: Vec<u8>) -> Result<()> {
+    to.write(bytes).await?;
+    to.write(Vec::new()).await?;
+    to.write(Vec::new()).await
 }
 
 fn failed(error: Error) -> Reply {

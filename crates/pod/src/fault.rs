@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use stockade_core::sandbox::LimitName;
 use stockade_core::{ExecId, SandboxId};
-use stockade_runtime::{Error, State};
+use stockade_runtime::{Capability, Error, State};
 
 /// An error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,15 @@ pub enum Fault {
     Conflict,
     /// The sandbox is in a state in which this is not possible.
     WrongState(State),
+    /// A pod does not support it.
+    Unsupported {
+        /// The name of the capability.
+        capability: String,
+        /// The reason.
+        reason: String,
+        /// What helps.
+        remedy: Option<String>,
+    },
     /// A limit cannot be enforced.
     Limit {
         /// The limit.
@@ -104,6 +113,9 @@ impl From<Error> for Fault {
             Error::NoExec { exec, .. } => Self::NoExec(exec),
             Error::Conflict(_) => Self::Conflict,
             Error::WrongState { state, .. } => Self::WrongState(state),
+            Error::Unsupported { capability, reason, remedy } => {
+                Self::Unsupported { capability: capability.to_string(), reason, remedy }
+            }
             Error::Limit { limit, reason, remedy } => Self::Limit { limit, reason, remedy },
             Error::Exceeded { limit, reason, remedy } => Self::Exceeded { limit, reason, remedy },
             Error::Invalid(text) | Error::PathRefused(text) => Self::Invalid(text),
@@ -141,6 +153,12 @@ impl Fault {
             Self::NoExec(exec) => Error::NoExec { sandbox: id.clone(), exec },
             Self::Conflict => Error::Conflict(format!("the sandbox {id}")),
             Self::WrongState(state) => Error::WrongState { id: id.clone(), state, operation },
+            Self::Unsupported { capability, reason, remedy } => {
+                match Capability::ALL.into_iter().find(|known| known.as_str() == capability) {
+                    Some(capability) => Error::Unsupported { capability, reason, remedy },
+                    None => Error::Invalid(format!("{capability}: not supported: {reason}")),
+                }
+            }
             Self::Limit { limit, reason, remedy } => Error::Limit { limit, reason, remedy },
             Self::Exceeded { limit, reason, remedy } => Error::Exceeded { limit, reason, remedy },
             Self::Invalid(text) => Error::Invalid(text),

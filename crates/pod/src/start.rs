@@ -32,7 +32,11 @@ pub(crate) async fn start(
     isolation: Isolation,
 ) -> Result<Status> {
     let id = sandbox()?;
-    let spec = with_image_environment(spec, std::env::vars_os());
+    let mut spec = with_image_environment(spec, std::env::vars_os());
+    // An exec starts in the working directory of the image.
+    if let (None, Ok(directory)) = (&spec.working_directory, std::env::current_dir()) {
+        spec.working_directory = Some(directory);
+    }
     let _lock = lock(data).await?;
     if let Some(found) = native.find(&id, &spec).await? {
         return Ok(found);

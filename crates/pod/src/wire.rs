@@ -86,10 +86,6 @@ pub enum Request {
         /// The change.
         change: LimitChange,
     },
-    /// Stop every process.
-    Pause,
-    /// Let them continue.
-    Resume,
     /// Connect to a TCP port of the loopback: contents follow the reply in both directions.
     ConnectTcp {
         /// The port.
@@ -98,21 +94,25 @@ pub enum Request {
     /// Connect to a socket: contents follow the reply in both directions.
     ConnectUnix {
         /// Its path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
     },
     /// The metadata of a path.
     Stat {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
     },
     /// The entries of a directory.
     ReadDirectory {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
     },
     /// A file: its content follows the reply.
     ReadFile {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
         /// The part.
         range: ReadRange,
@@ -120,6 +120,7 @@ pub enum Request {
     /// Write a file, whose content follows the request.
     WriteFile {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
         /// How.
         options: WriteOptions,
@@ -127,6 +128,7 @@ pub enum Request {
     /// Create a tree, which follows the request.
     Unpack {
         /// Where.
+        #[serde(with = "path_bytes")]
         to: SandboxPath,
         /// The permission bits of the directory.
         mode: u32,
@@ -134,6 +136,7 @@ pub enum Request {
     /// A tree: it follows the reply.
     Pack {
         /// Which.
+        #[serde(with = "path_bytes")]
         from: SandboxPath,
         /// A name that marks directories that are left out.
         mark: Option<Vec<u8>>,
@@ -141,6 +144,7 @@ pub enum Request {
     /// Create a directory.
     MakeDirectory {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
         /// How.
         options: WriteOptions,
@@ -148,6 +152,7 @@ pub enum Request {
     /// Change permission bits or the owner.
     SetAttributes {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
         /// The permission bits.
         mode: Option<u32>,
@@ -157,13 +162,16 @@ pub enum Request {
     /// Rename.
     Rename {
         /// The old path.
+        #[serde(with = "path_bytes")]
         from: SandboxPath,
         /// The new path.
+        #[serde(with = "path_bytes")]
         to: SandboxPath,
     },
     /// Remove.
     Remove {
         /// The path.
+        #[serde(with = "path_bytes")]
         path: SandboxPath,
     },
 }
@@ -186,8 +194,6 @@ impl Request {
             Self::End => "end the sandbox",
             Self::Renew { .. } => "renew the lease",
             Self::ChangeLimits { .. } => "change",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
             Self::ConnectTcp { .. } | Self::ConnectUnix { .. } => "connect",
             Self::Stat { .. } => "inspect",
             Self::ReadDirectory { .. } => "list",
@@ -247,7 +253,7 @@ pub enum Reply {
 pub struct CommandForm {
     arguments: Vec<Vec<u8>>,
     environment: Vec<(Vec<u8>, Vec<u8>)>,
-    working_directory: Option<SandboxPath>,
+    working_directory: Option<Vec<u8>>,
     user: Option<User>,
     terminal: Option<WindowSize>,
     input: InputForm,
@@ -276,7 +282,10 @@ impl CommandForm {
                 .iter()
                 .map(|(name, value)| (bytes(name), bytes(value)))
                 .collect(),
-            working_directory: command.working_directory.clone(),
+            working_directory: command
+                .working_directory
+                .as_ref()
+                .map(|path| bytes(path.as_path().as_os_str())),
             user: command.user,
             terminal: command.terminal,
             input: match command.input {
@@ -296,17 +305,20 @@ impl CommandForm {
     }
 
     /// The command, with a whole input if it has one.
-    #[must_use]
-    pub fn into_command(self, whole: Vec<u8>) -> Command {
+    ///
+    /// # Errors
+    /// [`stockade_runtime::Error::Invalid`] for a working directory that is no path.
+    pub fn into_command(self, whole: Vec<u8>) -> stockade_runtime::Result<Command> {
         let environment: BTreeMap<_, _> = self
             .environment
             .into_iter()
             .map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
             .collect();
-        Command {
+        let directory = self.working_directory.map(OsString::from_vec);
+        Ok(Command {
             arguments: self.arguments.into_iter().map(OsString::from_vec).collect(),
             environment,
-            working_directory: self.working_directory,
+            working_directory: directory.map(SandboxPath::new).transpose()?,
             user: self.user,
             terminal: self.terminal,
             input: match self.input {
@@ -316,7 +328,25 @@ impl CommandForm {
             },
             timeout: self.timeout,
             output_limit_bytes: self.output_limit_bytes,
-        }
+        })
+    }
+}
+
+/// Paths as bytes: they need not be text.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use stockade_runtime::SandboxPath;
+
+    pub(super) fn serialize<S: Serializer>(path: &SandboxPath, to: S) -> Result<S::Ok, S::Error> {
+        path.as_path().as_os_str().as_bytes().serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<SandboxPath, D::Error> {
+        let bytes = Vec::<u8>::deserialize(from)?;
+        SandboxPath::new(OsString::from_vec(bytes)).map_err(serde::de::Error::custom)
     }
 }
 
@@ -342,6 +372,6 @@ mod tests {
         assert!(!text.contains("secret"));
         let form: CommandForm = serde_json::from_str(&text).unwrap();
         assert!(form.has_whole_input());
-        assert_eq!(form.into_command(b"secret".to_vec()), command);
+        assert_eq!(form.into_command(b"secret".to_vec()).unwrap(), command);
     }
 }

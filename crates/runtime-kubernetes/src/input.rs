@@ -60,6 +60,11 @@ async fn write(
             open = Some(session);
         }
         if piece.is_none() {
+            // The call ends the input, and lives until the command has ended.
+            drop(pieces);
+            if let Some(mut session) = open {
+                let _ = session.receiver.receive().await;
+            }
             return;
         }
     }

@@ -228,9 +228,8 @@ impl Kubernetes {
             return Err(refused(limit, "a limit of a pod cannot be 0".to_owned()));
         }
         let Some((limit, _)) = change.each().next() else { return Ok(()) };
-        let limits = Limits::default().with(change);
-        let resized = opened.cluster.resize(&pod.namespace, &pod.name, &objects::resize(&limits));
-        match resized.await {
+        let resources = objects::resize(&Limits::default().with(change));
+        match opened.cluster.resize(&pod.namespace, &pod.name, &resources).await {
             Ok(()) => self.ask(id, &Request::ChangeLimits { change: *change }).await,
             Err(failure) if matches!(failure.code(), Some(404 | 405)) => {
                 let reason = "the cluster cannot change the limits of a running pod".to_owned();

@@ -128,7 +128,6 @@ pub(crate) fn pod_spec(plan: &Plan) -> Value {
         "name": CONTAINER,
         "image": plan.image,
         "command": [format!("{PROGRAMS}/{PROGRAM}"), ARGUMENT, FIRST],
-        "workingDir": "/",
         "resources": resources(&plan.limits),
         "securityContext": rights,
         "terminationMessagePolicy": "File",

@@ -74,9 +74,18 @@ impl Runtime for Kubernetes {
             }
             StandardInput::Empty | StandardInput::Streamed => None,
         };
-        let (_, session) = self.begin(id, &request, content).await?;
-        let has_input = command.input == StandardInput::Streamed;
-        Ok(follow(self, (id, exec), Offsets::default(), session, has_input))
+        match self.begin(id, &request, content).await {
+            Ok((has_input, session)) => {
+                let has_input = has_input == true;
+                Ok(follow(self, (id, exec), Offsets::default(), session, has_input))
+            }
+            // It may have ended the sandbox before the reply came.
+            Err(error @ Error::WrongState { .. }) => {
+                let attached = self.attach(id, exec, Offsets::default()).await;
+                attached.map_err(|_| error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn collect(
@@ -105,8 +114,8 @@ impl Runtime for Kubernetes {
 
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
         let request = Request::Attach { exec: exec.clone(), from };
-        let (_, session) = self.begin(id, &request, None).await?;
-        Ok(follow(self, (id, exec), from, session, true))
+        let (has_input, session) = self.begin(id, &request, None).await?;
+        Ok(follow(self, (id, exec), from, session, has_input == true))
     }
 
     async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
@@ -151,11 +160,13 @@ impl Runtime for Kubernetes {
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<()> {
-        self.ask(id, &Request::Pause).await
+        self.inspect(id).await?;
+        Err(refused(Capability::Pause))
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
-        self.ask(id, &Request::Resume).await
+        self.inspect(id).await?;
+        Err(refused(Capability::Pause))
     }
 
     async fn changes(&self, id: &SandboxId, _to: &Path) -> Result<WorkspaceChanges> {
