@@ -84,7 +84,11 @@ async fn serve(
     write_frame(&mut output, &message(&Reply::Done(value))?).await?;
     match rest {
         None => Ok(()),
-        Some(Rest::Events(exec)) => send_events(exec.events, &mut input, &mut output).await,
+        Some(Rest::Events(exec)) => {
+            // Whoever holds the input keeps it open, and another call writes to it.
+            drop(exec.input);
+            send_events(exec.events, &mut input, &mut output).await
+        }
         Some(Rest::Input(to)) => receive_input(to, &mut input, &mut output).await,
         Some(Rest::Content(content)) => send_content(content, &mut output).await,
         Some(Rest::Connection(connection)) => relay(connection, &mut input, &mut output).await,

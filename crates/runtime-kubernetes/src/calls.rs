@@ -86,12 +86,20 @@ impl Kubernetes {
         let opened = self.opened().await?;
         let has_content = content.is_some();
         let mut pause = PAUSE;
+        let mut was_lost = false;
+        // A request whose reply was lost may have had its effect before the sandbox ended.
+        let told = |error, was_lost| match error {
+            Error::WrongState { .. } if was_lost => {
+                Error::OutcomeUnknown(format!("the request to {}", request.verb()))
+            }
+            other => other,
+        };
         for attempt in 1.. {
             let pod = self.pod(id).await?;
-            running(&pod, request)?;
+            running(&pod, request).map_err(|error| told(error, was_lost))?;
             let failure = match attempted(opened, &pod, id, request, &mut content).await {
                 Ok(done) => return Ok(done),
-                Err(Broken::Failed(error)) => return Err(error),
+                Err(Broken::Failed(error)) => return Err(told(error, was_lost)),
                 Err(Broken::NotStarted(failure)) => {
                     if failure.code() == Some(404) {
                         opened.watch.forget(id);
@@ -106,6 +114,7 @@ impl Kubernetes {
                         let what = "the keeper of the pod".to_owned();
                         return Err(Error::Unreachable { what, source });
                     }
+                    was_lost = true;
                     Failure::Lost(source.to_string())
                 }
             };
@@ -113,7 +122,7 @@ impl Kubernetes {
             pause *= 2;
             // The pod may have ended meanwhile, without the watch having told it yet.
             let current = self.current_pod(opened, id).await?;
-            running(&current, request)?;
+            running(&current, request).map_err(|error| told(error, was_lost))?;
         }
         Err(Error::Unreachable { what: CLUSTER.to_owned(), source: io::ErrorKind::Other.into() })
     }

@@ -89,7 +89,9 @@ impl Follower {
                     session = Some(again);
                     continue;
                 }
-                Err(Error::NoSandbox(_) | Error::WrongState { .. }) => Ending::SandboxEnded,
+                Err(Error::NoSandbox(_) | Error::WrongState { .. } | Error::OutcomeUnknown(_)) => {
+                    Ending::SandboxEnded
+                }
                 Err(Error::NoExec { .. }) => Ending::Unknown,
                 Err(_) => continue,
             };

@@ -284,7 +284,7 @@ impl Kubernetes {
         }
         match self.ask::<Status>(id, &Request::Inspect).await {
             Ok(status) => Ok(localized(status, &pod)),
-            Err(Error::NoSandbox(_) | Error::WrongState { .. }) => {
+            Err(Error::NoSandbox(_) | Error::WrongState { .. } | Error::OutcomeUnknown(_)) => {
                 let pod = self.current_pod(self.opened().await?, id).await?;
                 Ok(unstarted(&pod))
             }

@@ -12,9 +12,9 @@ use stockade_core::sandbox::{LimitChange, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_pod::{CommandForm, Request};
 use stockade_runtime::{
-    Capability, Command, Connection, Content, Error, Exec, FileInfo, Offsets, PackedTree,
-    ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, Status, Target, TreeSize,
-    Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
+    Capability, Command, Connection, Content, Ending, Error, Event, Events, Exec, FileInfo,
+    Offsets, PackedTree, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput,
+    Status, Target, TreeSize, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 
 use crate::client::Kubernetes;
@@ -31,6 +31,14 @@ fn unsupported(error: Error) -> Unsupported {
             remedy: Some("kubectl version".to_owned()),
         },
     }
+}
+
+/// A command that ended with its sandbox.
+fn ended() -> Exec {
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    // There is room for one, and the receiver exists.
+    let _ = sender.try_send(Event::Ended(Ending::SandboxEnded));
+    Exec { events: Events::new(receiver), input: None }
 }
 
 #[async_trait]
@@ -80,9 +88,9 @@ impl Runtime for Kubernetes {
                 Ok(follow(self, (id, exec), Offsets::default(), session, has_input))
             }
             // It may have ended the sandbox before the reply came.
-            Err(error @ Error::WrongState { .. }) => {
+            Err(Error::OutcomeUnknown(_)) => {
                 let attached = self.attach(id, exec, Offsets::default()).await;
-                attached.map_err(|_| error)
+                Ok(attached.unwrap_or_else(|_| ended()))
             }
             Err(error) => Err(error),
         }
@@ -139,9 +147,12 @@ impl Runtime for Kubernetes {
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
-        let (memory_bytes, cpu_time, processes, disk_bytes, reasons) =
+        // The keeper measures its own directories, and not those of the pod.
+        type Measured = (Option<u64>, Option<Duration>, Option<u64>, Option<u64>, Vec<String>);
+        let (memory_bytes, cpu_time, processes, _, mut reasons): Measured =
             self.ask(id, &Request::Usage).await?;
-        Ok(Usage { memory_bytes, cpu_time, processes, disk_bytes, reasons })
+        reasons.push("the disk use of a pod is not measured".to_owned());
+        Ok(Usage { memory_bytes, cpu_time, processes, disk_bytes: None, reasons })
     }
 
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
