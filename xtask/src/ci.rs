@@ -57,6 +57,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     if options.all {
         last.push(postgres(workspace, &skips));
         last.push(xtask(workspace, "crash cluster", &["crash", "cluster", "--kills", "100"])?);
+        last.extend(kubernetes(workspace, &skips));
     }
     report.run_side_by_side(&logs, vec![last]);
 
@@ -104,6 +105,19 @@ fn traces(workspace: &Workspace) -> Step {
     cargo.args(["nextest", "run", "--profile", "ci", "--package", "stockade-host", "--lib"]);
     cargo.args(["--features", "otlp", "--filterset", "test(/^traces::/)"]);
     Step::program("traces", cargo)
+}
+
+/// What only builds with the feature `kubernetes`: the lints, and the tests against the double of a cluster, and
+/// against a real one where there is one.
+fn kubernetes(workspace: &Workspace, skips: &SkipLog) -> Vec<Step> {
+    const PACKAGE: [&str; 4] =
+        ["--package", "stockade-runtime-kubernetes", "--features", "kubernetes"];
+    let mut clippy = workspace.cargo();
+    clippy.arg("clippy").args(PACKAGE).args(["--tests", "--", "--deny", "warnings"]);
+    let mut nextest = workspace.cargo();
+    nextest.args(["nextest", "run", "--profile", "ci"]).args(PACKAGE);
+    nextest.env(skip_log::VARIABLE, skips.path());
+    vec![Step::program("kubernetes clippy", clippy), Step::program("kubernetes", nextest)]
 }
 
 /// The pages that are checked in are what their sources give.

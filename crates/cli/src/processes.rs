@@ -1,5 +1,5 @@
 //! The processes that are selected by the first argument. This module contains those that
-//! `stockade` runs: the keeper and its helpers. `stockade-server` has its own list.
+//! `stockade` runs: the keeper and its helpers, and the processes of a pod. `stockade-server` has its own list.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -36,6 +36,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     }
     if first == stockade_jail::EXECUTED_INIT {
         return Some(stockade_jail::executed_init(rest));
+    }
+    if first == stockade_pod::ARGUMENT {
+        return Some(stockade_pod::run(rest));
     }
     if first == BWRAP_KEEPER {
         return Some(keeper(rest, Launcher::Bubblewrap));

@@ -16,6 +16,8 @@ pub enum RuntimeName {
     OpenSandbox,
     /// Workspaces that Codeplane holds.
     Codeplane,
+    /// Pods of a Kubernetes cluster.
+    Kubernetes,
 }
 
 /// A feature that not every runtime, or not every host, supports.
@@ -83,13 +85,27 @@ pub enum Unselectable {
 
 impl RuntimeName {
     /// Every runtime.
-    pub const ALL: [Self; 5] =
-        [Self::Native, Self::Bwrap, Self::Docker, Self::OpenSandbox, Self::Codeplane];
+    pub const ALL: [Self; 6] = [
+        Self::Native,
+        Self::Bwrap,
+        Self::Docker,
+        Self::OpenSandbox,
+        Self::Codeplane,
+        Self::Kubernetes,
+    ];
 
     /// Every name that a request may use for a runtime, also for those that Stockade does not
     /// support.
-    pub const KNOWN: [&'static str; 7] =
-        ["bubblewrap", "native", "bwrap", "docker", "opensandbox", "codeplane", "cloudflare"];
+    pub const KNOWN: [&'static str; 8] = [
+        "bubblewrap",
+        "native",
+        "bwrap",
+        "docker",
+        "opensandbox",
+        "kubernetes",
+        "codeplane",
+        "cloudflare",
+    ];
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
@@ -99,6 +115,7 @@ impl RuntimeName {
             Self::Docker => "docker",
             Self::OpenSandbox => "opensandbox",
             Self::Codeplane => "codeplane",
+            Self::Kubernetes => "kubernetes",
         }
     }
 
@@ -115,11 +132,18 @@ impl RuntimeName {
             "docker" => Ok(Self::Docker),
             "opensandbox" => Ok(Self::OpenSandbox),
             "codeplane" => Ok(Self::Codeplane),
+            "kubernetes" => Ok(Self::Kubernetes),
             "cloudflare" => Err(Unselectable::NotSupported(
                 "it needs a provider: @smithers-orchestrator/cloudflare",
             )),
             _ => Err(Unselectable::Unknown),
         }
+    }
+
+    /// Whether its images are those of an engine or of nodes, and not of the store of a data directory.
+    #[must_use]
+    pub const fn has_own_images(self) -> bool {
+        matches!(self, Self::Docker | Self::Kubernetes)
     }
 
     /// What the runtime declares about a capability.
@@ -130,6 +154,7 @@ impl RuntimeName {
             Self::Docker => docker(capability),
             Self::OpenSandbox => opensandbox(capability),
             Self::Codeplane => codeplane(capability),
+            Self::Kubernetes => kubernetes(capability),
         }
     }
 
@@ -258,6 +283,35 @@ const fn codeplane(capability: Capability) -> Support {
         | Capability::ProcessLimit
         | Capability::DiskLimit => "Codeplane decides how large a workspace is",
     })
+}
+
+const fn kubernetes(capability: Capability) -> Support {
+    match capability {
+        Capability::HostRoot => Support::No("a pod starts from an image"),
+        Capability::Users => Support::No("all commands of a pod run as one user"),
+        Capability::Workspace | Capability::HostMounts => {
+            Support::No("a pod runs on a node, which does not have the directories of this host")
+        }
+        Capability::Volumes => Support::No("the volumes of an owner are on this host"),
+        Capability::Snapshot => Support::No("the file system of a pod cannot be stored"),
+        Capability::PrivateBase => Support::No(
+            "the files of an image are shared by all pods of a node that are made of it",
+        ),
+        Capability::AccessRules => Support::No("a cluster cannot restrict single paths of a pod"),
+        Capability::Egress => Support::No(
+            "the network of a pod is closed, and no egress process of this host is in it",
+        ),
+        Capability::Pause => {
+            Support::No("signals that stop all processes of a pod would stop its keeper, too")
+        }
+        Capability::SshAgent => Support::No("a pod has no directory for the socket of one"),
+        Capability::ProcessLimit => Support::No("a pod has no limit of its own, only its node has"),
+        Capability::DiskLimit => Support::No(
+            "a cluster ends a pod that uses too much disk, and does not refuse the write",
+        ),
+        Capability::Checkpoint => NO_MEMORY_IMAGE,
+        _ => Support::Yes,
+    }
 }
 
 /// The table of all runtimes and what each declares, in Markdown.

@@ -263,14 +263,28 @@ async fn service(
         images: Some(Arc::new(Registries::new(data.to_owned()))),
         ..settings.service.clone()
     };
-    let runtimes: Vec<Arc<dyn Runtime>> = vec![
+    let mut runtimes: Vec<Arc<dyn Runtime>> = vec![
         Arc::new(native),
         Arc::new(bwrap),
         Arc::new(docker),
         Arc::new(elsewhere),
         Arc::new(codeplane),
     ];
+    runtimes.extend(kubernetes(data));
     Service::launch(store, runtimes, options).await
+}
+
+/// The runtime of pods, if this build contains it.
+#[cfg(feature = "kubernetes")]
+fn kubernetes(data: &Path) -> Option<Arc<dyn Runtime>> {
+    use stockade_runtime_kubernetes::{Kubernetes, Options};
+    let options = Options::from_environment(data.to_owned(), |name| std::env::var_os(name));
+    Some(Arc::new(Kubernetes::new(options)))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn kubernetes(_data: &Path) -> Option<Arc<dyn Runtime>> {
+    None
 }
 
 fn no_sandboxes() -> Problem {

@@ -95,7 +95,11 @@ impl Inner {
         };
         self.runtimes.get(own).ok_or_else(|| {
             let message = format!("the runtime `{name}` is not part of this server");
-            self.with_usable(Problem::new(Code::Unsupported, message))
+            let mut problem = Problem::new(Code::Unsupported, message);
+            if RuntimeName::select(own) == Ok(RuntimeName::Kubernetes) {
+                problem = problem.because("it was built without the feature `kubernetes`");
+            }
+            self.with_usable(problem)
         })
     }
 

@@ -84,6 +84,14 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("stockade-init", &["stockade-jail"]),
     (
+        "stockade-pod",
+        &["stockade-core", "stockade-jail", "stockade-runtime", "stockade-runtime-native"],
+    ),
+    (
+        "stockade-runtime-kubernetes",
+        &["stockade-core", "stockade-pod", "stockade-runtime", "stockade-runtime-native"],
+    ),
+    (
         "stockade-runtime-docker",
         &[
             "stockade-core",
@@ -122,6 +130,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-network-stub",
             "stockade-ssh-agent",
             "stockade-plan",
+            "stockade-pod",
             "stockade-registry-control",
             "stockade-review",
             "stockade-runtime",
@@ -152,6 +161,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "stockade-runtime-bwrap",
             "stockade-runtime-codeplane",
             "stockade-runtime-docker",
+            "stockade-runtime-kubernetes",
             "stockade-runtime-native",
             "stockade-runtime-opensandbox",
             "stockade-script",

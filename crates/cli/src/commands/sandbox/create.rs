@@ -210,10 +210,12 @@ pub(super) fn prepare(mut arguments: Create) -> Result<Prepared, Problem> {
     })?;
     let (profile, scripts) = apply_files(&mut arguments, &current)?;
     let values = secrets::read(&arguments.secrets.secret)?;
-    let of_engine = arguments.runtime.as_deref() == Some(RuntimeName::Docker.as_str());
+    let runtime = arguments.runtime.as_deref().and_then(|name| RuntimeName::select(name).ok());
+    let of_engine = runtime.is_some_and(RuntimeName::has_own_images);
     if of_engine && arguments.sandbox.pull.is_some() {
+        let name = runtime.map_or("", RuntimeName::as_str);
         let message =
-            "`--pull` is for images of the store, and the runtime docker uses those of its engine";
+            format!("`--pull` is for images of the store, and the runtime {name} uses others");
         return Err(Problem::new(Code::InvalidInput, message));
     }
     if let (Some(server), Some(_)) = (chosen(), arguments.sandbox.pull) {

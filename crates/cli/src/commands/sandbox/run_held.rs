@@ -101,10 +101,11 @@ fn refuse_unsupported(arguments: &Run) -> Result<(), Problem> {
 /// The command, with the entrypoint of an image of the store. An image of an engine is known to the
 /// engine alone.
 fn words(arguments: &Run, current: &Path) -> Result<Vec<OsString>, Problem> {
-    let is_docker = runtime(arguments) == Some(RuntimeName::Docker.as_str());
+    let selected = runtime(arguments).and_then(|name| RuntimeName::select(name).ok());
+    let has_own_images = selected.is_some_and(RuntimeName::has_own_images);
     let named = arguments.sandbox.image.as_deref().map(|image| request::root(image, current));
     let start = match named {
-        Some(Root::Image(_)) if is_docker => {
+        Some(Root::Image(_)) if has_own_images => {
             if arguments.command.is_empty() || arguments.entrypoint.is_some() {
                 let message = "a run in a container needs a command, and starts no entrypoint";
                 return Err(Problem::new(Code::InvalidInput, message)
