@@ -644,6 +644,9 @@ class CreateSandbox(Model):
     pull: PullPolicy | None = None
     """When the image is downloaded, if it is one of a registry."""
 
+    remote_workspace: RemoteWorkspace | None = None
+    """The workspace of a service elsewhere that it is, for runtimes that have such ones."""
+
     runtime: str | None = None
     """The name of the requested runtime; the host's own when absent."""
 
@@ -2002,6 +2005,21 @@ class RejectedBundle(Model):
 
     rejected: bool
     """Always true."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteWorkspace(Model):
+    """A named workspace of a service elsewhere."""
+
+    keep: bool = False
+    """Whether it is kept when the sandbox has ended, and used again by the next one that names
+    it."""
+
+    name: str
+    """Its name. A workspace that is not kept gets a longer one, which begins with it."""
+
+    snapshot: str | None = None
+    """The id of the snapshot of the service from which it is made, if it does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -688,6 +688,8 @@ export interface CreateSandbox {
   publish?: PublishedPort[];
   /** When the image is downloaded, if it is one of a registry. */
   pull?: PullPolicy;
+  /** The workspace of a service elsewhere that it is, for runtimes that have such ones. */
+  remoteWorkspace?: RemoteWorkspace | null;
   /** The name of the requested runtime; the host's own when absent. */
   runtime?: string | null;
   /** The ssh agent that its programs reach; none when absent. */
@@ -1855,6 +1857,19 @@ export interface RejectedBundle {
   project?: Bytes | null;
   /** Always true. */
   rejected: boolean;
+}
+
+/** A named workspace of a service elsewhere. */
+export interface RemoteWorkspace {
+  /**
+   * Whether it is kept when the sandbox has ended, and used again by the next one that names
+   * it.
+   */
+  keep?: boolean;
+  /** Its name. A workspace that is not kept gets a longer one, which begins with it. */
+  name: string;
+  /** The id of the snapshot of the service from which it is made, if it does not exist. */
+  snapshot?: string | null;
 }
 
 /** Removes a file, or a directory with its content. */
