@@ -8,7 +8,7 @@ use stockade_core::printable::{escaped_lines, visible};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
-use crate::args::ColorWhen;
+use crate::args::bundle::ColorWhen;
 
 /// The style of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use serde::Serialize;
 use stockade_runtime::{
-    Content, Error, Exec, Result, Runtime as _, Target, Usage, WHOLE_INPUT_BYTES,
+    Content, Error, Exec, PackedTree, Result, Runtime as _, Target, TreeProgress, Usage,
+    WHOLE_INPUT_BYTES,
 };
 use stockade_runtime_native::{Native, Options};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
@@ -90,7 +91,10 @@ async fn serve(
             send_events(exec.events, &mut input, &mut output).await
         }
         Some(Rest::Input(to)) => receive_input(to, &mut input, &mut output).await,
-        Some(Rest::Content(content)) => send_content(content, &mut output).await,
+        Some(Rest::Content(content)) => send_content(content, None, &mut output).await,
+        Some(Rest::Tree(PackedTree { content, progress })) => {
+            send_content(content, Some(&progress), &mut output).await
+        }
         Some(Rest::Connection(connection)) => relay(connection, &mut input, &mut output).await,
     }
 }
@@ -106,6 +110,7 @@ enum Rest {
     Events(Exec),
     Input(stockade_runtime::Input),
     Content(Content),
+    Tree(PackedTree),
     Connection(Box<dyn stockade_runtime::Connection>),
 }
 
@@ -198,7 +203,7 @@ impl Call<'_> {
                 value(receive(input, unpack).await.map_err(lost)??)
             }
             Request::Pack { from, mark } => {
-                Ok(Done::Followed(Rest::Content(native.pack(id, &from, mark).await?.content)))
+                Ok(Done::Followed(Rest::Tree(native.pack(id, &from, mark).await?)))
             }
             Request::MakeDirectory { path, options } => {
                 value(native.make_directory(id, &path, options).await?)
@@ -283,11 +288,20 @@ impl AsyncRead for Pieces {
 
 async fn send_content(
     mut content: Content,
+    progress: Option<&TreeProgress>,
     output: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
+    let mut sent = (0, 0);
     loop {
-        match content.read(&mut piece).await {
+        let read = content.read(&mut piece).await;
+        let now = progress.map_or(sent, TreeProgress::read);
+        if now != sent {
+            sent = now;
+            let (paths, bytes) = now;
+            write_frame(output, &message(&Reply::Packed { paths, bytes })?).await?;
+        }
+        match read {
             Ok(0) => return write_frame(output, &Frame::End).await,
             Ok(read) => write_frame(output, &Frame::Data(piece[..read].to_vec())).await?,
             Err(error) => {

@@ -244,6 +244,13 @@ pub enum Reply {
     },
     /// The names of refused system calls, as an event.
     RefusedCalls(Vec<String>),
+    /// How much of a tree has been written, between pieces of its content.
+    Packed {
+        /// Paths.
+        paths: u64,
+        /// Bytes of their contents.
+        bytes: u64,
+    },
     /// The end of a command, as the last event.
     Ended(stockade_runtime::Ending),
 }

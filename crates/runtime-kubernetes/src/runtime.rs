@@ -258,7 +258,7 @@ impl Runtime for Kubernetes {
     ) -> Result<PackedTree> {
         let request = Request::Pack { from: from.clone(), mark };
         let (_, session) = self.begin(id, &request, None).await?;
-        Ok(PackedTree { content: tree::content(session), progress: Arc::default() })
+        Ok(tree::packed(session))
     }
 
     async fn make_directory(

@@ -6,13 +6,14 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::fs::{Mode, OFlags};
 use stockade_core::SandboxId;
 use stockade_core::sandbox::User;
 use stockade_pod::{Frame, Reply, Request};
-use stockade_runtime::{Content, Error, Result, SandboxPath, TreeProgress, TreeSize};
+use stockade_runtime::{Content, Error, PackedTree, Result, SandboxPath, TreeProgress, TreeSize};
 use stockade_runtime_native::files::Root;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
@@ -32,6 +33,16 @@ const DEPTH: usize = 128;
 
 /// The content that follows a reply. It fails if the call ends before the content does.
 pub(crate) fn content(session: Session) -> Content {
+    content_with_progress(session, Arc::default())
+}
+
+/// A tree that follows a reply.
+pub(crate) fn packed(session: Session) -> PackedTree {
+    let progress = Arc::<TreeProgress>::default();
+    PackedTree { content: content_with_progress(session, Arc::clone(&progress)), progress }
+}
+
+fn content_with_progress(session: Session, progress: Arc<TreeProgress>) -> Content {
     let (here, mut there) = tokio::io::duplex(BUFFER);
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
@@ -44,7 +55,16 @@ pub(crate) fn content(session: Session) -> Content {
                     }
                 }
                 Ok(Some(Frame::End)) => break Ok(()),
-                Ok(Some(Frame::Message(reply))) => break Err(failed(&reply)),
+                Ok(Some(Frame::Message(reply))) => match serde_json::from_slice(&reply) {
+                    Ok(Reply::Packed { paths, bytes }) => {
+                        let (known_paths, known_bytes) = progress.read();
+                        progress.add(
+                            paths.saturating_sub(known_paths),
+                            bytes.saturating_sub(known_bytes),
+                        );
+                    }
+                    _ => break Err(failed(&reply)),
+                },
                 Ok(Some(_)) => break Err(io::ErrorKind::InvalidData.into()),
                 Ok(None) => break Err(ended(&receiver)),
                 Err(error) => break Err(error),

@@ -14,6 +14,7 @@ use stockade_core::{
 };
 
 use super::ports::{PublishedPort, published_port};
+use super::runtime_name::RuntimeNameParser;
 use super::sandbox_flags::{
     Pair, SandboxFlags, SecretFlags, TrafficFlags, UserArgument, VariableFlags, pair,
 };
@@ -148,11 +149,17 @@ pub struct Create {
     /// Keep the files of the stopped sandbox until it is killed, instead of for a day
     #[arg(long)]
     pub keep: bool,
-    /// The runtime that holds the sandbox: `native`, `bwrap`, `docker` or `codeplane` [default: native]
-    #[arg(long, value_name = "NAME")]
+    /// The runtime that holds the sandbox [default: native]
+    #[arg(long, value_name = "NAME", value_parser = RuntimeNameParser)]
     pub runtime: Option<String>,
     /// The runtime that is used if that of --runtime is not usable here, or lacks what is requested
-    #[arg(long, value_name = "NAME", requires = "runtime")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "runtime",
+        value_parser = RuntimeNameParser,
+        hide_possible_values = true
+    )]
     pub fallback_runtime: Option<String>,
     /// Pause the sandbox after this time without use, or `none`; the next use resumes it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]

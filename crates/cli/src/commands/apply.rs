@@ -6,7 +6,7 @@ use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, Conflicts, ShowBund
 use stockade_core::Problem;
 
 use super::{branch, hunks};
-use crate::args::Apply;
+use crate::args::bundle::Apply;
 use crate::output;
 use crate::problem::short_id;
 use crate::review::{Review, absolute, paths, text};

@@ -4,7 +4,7 @@ use stockade_api::ApplyBundle;
 use stockade_core::Problem;
 use stockade_review::Bundles;
 
-use crate::args::Apply;
+use crate::args::bundle::Apply;
 use crate::output;
 use crate::problem::short_id;
 use crate::review::{Review, absolute, paths, text};

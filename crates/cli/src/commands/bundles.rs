@@ -4,7 +4,7 @@
 use stockade_api::{Bundle, BundleList, ListBundles, ListedBundle, StoredView};
 use stockade_core::{Code, Problem};
 
-use crate::args::Bundles;
+use crate::args::bundle::Bundles;
 use crate::args::sandbox_flags::Pair;
 use crate::output;
 use crate::problem::short_id;

@@ -8,7 +8,7 @@ use stockade_core::{Code, Problem};
 use stockade_review::commits_problem;
 
 use super::diff::{DiffError, styled};
-use crate::args::{Apply, Diff};
+use crate::args::bundle::{Apply, Diff};
 use crate::commits::{CheckedCommits, Purpose, read};
 use crate::output::{self, Output, Style};
 use crate::problem::short_id;

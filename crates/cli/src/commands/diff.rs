@@ -13,7 +13,7 @@ use stockade_core::printable::visible;
 use stockade_core::{Code, Problem};
 use stockade_review::groups::by_directory;
 
-use crate::args::Diff;
+use crate::args::bundle::Diff;
 use crate::commands::difftool;
 use crate::output::{self, Output, Style};
 use crate::review::{Diffs, Review, paths, text};

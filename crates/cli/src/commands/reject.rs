@@ -6,7 +6,7 @@ use serde_json::json;
 use stockade_api::{Bundle, LATEST, ListBundles, ListedBundle, RejectBundle, RejectedBundle};
 use stockade_core::{Code, Problem};
 
-use crate::args::Reject;
+use crate::args::bundle::Reject;
 use crate::problem::{Failure, short_id};
 use crate::review::{Review, text};
 
