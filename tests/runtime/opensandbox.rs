@@ -18,7 +18,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_runtime::Runtime;
 use stockade_runtime::conformance::{self, Backend};
-use stockade_runtime_opensandbox::{Address, OpenSandbox, Options, Protocol};
+use stockade_runtime_opensandbox::{Address, OpenSandbox, Options};
+use stockade_runtime_remote::Protocol;
 use stockade_test_support::{program, require_nextest};
 use tempfile::TempDir;
 

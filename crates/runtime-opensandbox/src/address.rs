@@ -4,24 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
-/// The protocol to the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// Without TLS.
-    Http,
-    /// With TLS; the certificate is verified.
-    Https,
-}
-
-impl Protocol {
-    /// Its name in a URL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-}
+use stockade_runtime_remote::Protocol;
 
 /// The longest time of a request, unless a variable says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,11 +9,13 @@ use stockade_core::SandboxId;
 use stockade_core::runtime::{RuntimeName, Support};
 use stockade_core::sandbox::User;
 use stockade_runtime::{Capability, EndCause, Error, Result, Unsupported};
+use stockade_runtime_remote::{Records, now_ms};
 
+use crate::SERVICE;
 use crate::address::Address;
 use crate::execd::Execd;
 use crate::lifecycle::Server;
-use crate::record::{Record, Records, now_ms};
+use crate::record::Record;
 use crate::status::mark_ended;
 
 /// How sandboxes elsewhere are held.
@@ -33,7 +35,7 @@ pub struct OpenSandbox(Arc<Inner>);
 struct Inner {
     directory: PathBuf,
     server: std::result::Result<Server, Unsupported>,
-    records: OnceLock<Records>,
+    records: OnceLock<Records<Record>>,
     /// The numbers of owners by a sandbox and their names.
     owners: Mutex<HashMap<OwnerNames, User>>,
 }
@@ -101,7 +103,7 @@ impl OpenSandbox {
     }
 
     /// The records, whose directory is created when it is needed.
-    pub(crate) fn records(&self) -> Result<&Records> {
+    pub(crate) fn records(&self) -> Result<&Records<Record>> {
         if let Some(records) = self.0.records.get() {
             return Ok(records);
         }
@@ -125,7 +127,7 @@ impl OpenSandbox {
             return Err(Error::OutcomeUnknown(format!("the creation of {}", record.id)));
         };
         let place = self.server()?.execd(remote).await;
-        place.map(Execd).map_err(|failure| failure.of_reading(&record.id))
+        place.map(Execd).map_err(|failure| failure.of_reading(SERVICE, &record.id))
     }
 
     /// `execd` of a sandbox whose files can be reached.

@@ -5,13 +5,14 @@ use std::io::Cursor;
 use stockade_core::ending::{Ending, Step};
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{Capability, Command, Error, Events, Exec, Offsets, Result, StandardInput};
+use stockade_runtime_remote::{Failure, now_ms};
 use tokio::io::AsyncReadExt as _;
 
+use crate::SERVICE;
 use crate::client::OpenSandbox;
 use crate::execd::{Execd, NewFile};
-use crate::failure::Failure;
 use crate::follow::Follower;
-use crate::record::{ExecRecord, Record, now_ms};
+use crate::record::{ExecRecord, Record};
 use crate::script::{
     self, ERRORS, EXITED, INPUT, NO_DIRECTORY, NO_PROGRAM, OUTPUT, RESULT, SCRIPT,
 };
@@ -94,7 +95,7 @@ impl OpenSandbox {
             // The script makes it.
             StandardInput::Streamed => {}
         }
-        let failed = |failure: Failure| failure.of_sandbox(id, "the start of a command");
+        let failed = |failure: Failure| failure.of_sandbox(SERVICE, id, "the start of a command");
         execd.make_directory(script::DIRECTORY, 0o777, None).await.map_err(failed)?;
         execd.make_directory(&directory, 0o700, None).await.map_err(failed)?;
         for (name, content) in files {
@@ -141,7 +142,8 @@ impl OpenSandbox {
         let execd = self.execd(&record).await?;
         let result = self.result(&execd, id, exec).await?;
         if result.is_none() {
-            let status = execd.status(remote).await.map_err(|failure| failure.of_reading(id))?;
+            let status =
+                execd.status(remote).await.map_err(|failure| failure.of_reading(SERVICE, id))?;
             if status.running {
                 return Ok(None);
             }
@@ -184,7 +186,7 @@ impl OpenSandbox {
                 Ok(found) => found.size,
                 // It was never run, or has removed its files.
                 Err(failure) if matches!(failure.status(), Some(400 | 404)) => 0,
-                Err(failure) => return Err(failure.of_reading(id)),
+                Err(failure) => return Err(failure.of_reading(SERVICE, id)),
             };
         }
         let [output, error] = lengths;
@@ -197,7 +199,7 @@ impl OpenSandbox {
         let read = match execd.download(&path, 0, None).await {
             Ok(read) => read,
             Err(failure) if matches!(failure.status(), Some(400 | 404)) => return Ok(None),
-            Err(failure) => return Err(failure.of_reading(id)),
+            Err(failure) => return Err(failure.of_reading(SERVICE, id)),
         };
         let Some(read) = read else { return Ok(None) };
         let mut text = String::new();
@@ -231,7 +233,7 @@ impl OpenSandbox {
         }
         let execd = self.execd(&record).await?;
         let ended = interrupt(&execd, exec, found).await;
-        ended.map_err(|failure| failure.of_sandbox(id, "the end of a command"))
+        ended.map_err(|failure| failure.of_sandbox(SERVICE, id, "the end of a command"))
     }
 
     /// Sends a signal to the process group of a command.
@@ -258,7 +260,7 @@ impl OpenSandbox {
         }
         let execd = self.execd(&record).await?;
         let printed = execd.print(&script::send_signal(exec, signal)).await;
-        let printed = printed.map_err(|failure| failure.of_sandbox(id, "the signal"))?;
+        let printed = printed.map_err(|failure| failure.of_sandbox(SERVICE, id, "the signal"))?;
         // Of a command that has ended meanwhile there is no process.
         if printed.code == 0 || self.ending(id, exec).await?.is_some() {
             return Ok(());
@@ -275,7 +277,7 @@ impl OpenSandbox {
             let execd = self.execd(&record).await?;
             match execd.remove(&script::directory(exec), true).await {
                 Err(failure) if failure.status() != Some(404) => {
-                    return Err(failure.of_sandbox(id, "the removal of a command"));
+                    return Err(failure.of_sandbox(SERVICE, id, "the removal of a command"));
                 }
                 _ => {}
             }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Capability, Error, Result, Status};
+use stockade_runtime_remote::{Failure, Records};
 
+use crate::SERVICE;
 use crate::client::OpenSandbox;
 use crate::execd::Execd;
-use crate::failure::Failure;
 use crate::lifecycle::{RemoteSandbox, Server};
-use crate::record::{Record, Records};
+use crate::record::Record;
 use crate::request::{ID, OWNER, fingerprint, image_error, new_record, new_sandbox};
 use crate::status::{mark_lease, status};
 
@@ -82,12 +83,12 @@ impl OpenSandbox {
     async fn create_remote(
         &self,
         server: &Server,
-        records: &Records,
+        records: &Records<Record>,
         record: &Record,
         spec: &SandboxSpec,
     ) -> Result<String> {
         let id = &record.id;
-        let failed = |failure: Failure| failure.of_sandbox(id, "the creation");
+        let failed = |failure: Failure| failure.of_sandbox(SERVICE, id, "the creation");
         let found = server.list(&[(OWNER, &records.owner), (ID, id.as_str())]).await;
         let created = match found.map_err(failed)?.into_iter().next() {
             Some(found) => found,
@@ -131,7 +132,7 @@ impl OpenSandbox {
             match now.status.state.as_str() {
                 "Running" => {
                     let place = server.execd(&now.id).await;
-                    let place = place.map_err(|f| failed(f.of_reading(id)))?;
+                    let place = place.map_err(|f| failed(f.of_reading(SERVICE, id)))?;
                     if Execd(place).ping().await.is_ok() {
                         return Ok(now.id);
                     }
@@ -146,7 +147,8 @@ impl OpenSandbox {
                 return Err(failed(Error::Deadline("start a sandbox at the server")));
             }
             tokio::time::sleep(START_POLL).await;
-            now = server.get_sandbox(&remote).await.map_err(|f| failed(f.of_reading(id)))?;
+            now =
+                server.get_sandbox(&remote).await.map_err(|f| failed(f.of_reading(SERVICE, id)))?;
         }
     }
 }

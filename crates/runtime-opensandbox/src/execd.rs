@@ -9,11 +9,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stockade_runtime::Content;
+use stockade_runtime_remote::{Download, Failure, Place, Repeat, Sent};
 use tokio::io::AsyncReadExt as _;
-
-use crate::failure::Failure;
-use crate::http::{Download, Place, Sent};
-use crate::repeat::Repeat;
 
 /// The most that is read of the stream of a command.
 const STREAM_BYTES: u64 = 4 << 20;

@@ -9,6 +9,7 @@ use stockade_runtime::{Error, Input, Result};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::SERVICE;
 use crate::client::OpenSandbox;
 use crate::execd::{Execd, NewFile};
 use crate::record::Record;
@@ -83,7 +84,7 @@ impl OpenSandbox {
         }
         // The script sees it when it is complete.
         let passed = execd.replace(&piece(number), bytes).await;
-        passed.map_err(|failure| failure.of_sandbox(id, "an input"))
+        passed.map_err(|failure| failure.of_sandbox(SERVICE, id, "an input"))
     }
 
     /// Waits until the script has removed a piece, or the command has ended: input that nobody reads must
@@ -100,7 +101,7 @@ impl OpenSandbox {
             match execd.file(piece).await {
                 Ok(_) => {}
                 Err(failure) if matches!(failure.status(), Some(400 | 404)) => return Ok(()),
-                Err(failure) => return Err(failure.of_reading(id)),
+                Err(failure) => return Err(failure.of_reading(SERVICE, id)),
             }
             if self.has_ended(id, exec).await {
                 return Ok(());
@@ -115,6 +116,6 @@ impl OpenSandbox {
         let path = format!("{}/{CLOSED}", script::directory(exec));
         let file = NewFile { path, mode: Some(0o600), owner: None };
         let closed = execd.upload(&file, Box::pin(Cursor::new(Vec::new()))).await;
-        closed.map_err(|failure| failure.of_sandbox(id, "the end of an input"))
+        closed.map_err(|failure| failure.of_sandbox(SERVICE, id, "the end of an input"))
     }
 }

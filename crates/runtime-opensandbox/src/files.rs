@@ -9,11 +9,12 @@ use stockade_core::sandbox::User;
 use stockade_runtime::{
     Content, Error, FileInfo, FileKind, ReadRange, Result, SandboxPath, WriteOptions,
 };
+use stockade_runtime_remote::Failure;
 use tokio::io::AsyncReadExt as _;
 
+use crate::SERVICE;
 use crate::client::OpenSandbox;
 use crate::execd::{Execd, NewFile, RemoteFile, bits};
-use crate::failure::Failure;
 use crate::script::quoted_text;
 
 impl OpenSandbox {
@@ -220,7 +221,8 @@ impl OpenSandbox {
             return Ok(known);
         }
         let line = format!("stat -c '%u %g' -- {}", quoted_text(text(path)?));
-        let printed = execd.print(&line).await.map_err(|failure| failure.of_reading(id))?;
+        let printed =
+            execd.print(&line).await.map_err(|failure| failure.of_reading(SERVICE, id))?;
         let words = printed.lines.iter().flat_map(|line| line.split_whitespace());
         let numbers: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
         let [user, group] = numbers[..] else {
@@ -245,7 +247,8 @@ impl OpenSandbox {
         program: &str,
     ) -> Result<Vec<u8>> {
         let line = format!("{program} -- {} | od -An -v -tx1", quoted_text(text(path)?));
-        let printed = execd.print(&line).await.map_err(|failure| failure.of_reading(id))?;
+        let printed =
+            execd.print(&line).await.map_err(|failure| failure.of_reading(SERVICE, id))?;
         let words = printed.lines.iter().flat_map(|line| line.split_whitespace());
         let bytes: std::result::Result<Vec<u8>, _> =
             words.map(|word| u8::from_str_radix(word, 16)).collect();
@@ -287,7 +290,7 @@ pub(crate) fn file_error(
             return Error::File { operation, path: path.to_string(), source };
         }
         Failure::Refused { status: 507, .. } => io::ErrorKind::StorageFull,
-        _ => return failure.of_sandbox(id, "the change of a file"),
+        _ => return failure.of_sandbox(SERVICE, id, "the change of a file"),
     };
     io_error(operation, path, kind)
 }

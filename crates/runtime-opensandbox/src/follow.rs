@@ -9,6 +9,7 @@ use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{Event, EventSource, Offsets, Result, Stream};
 use tokio::io::AsyncReadExt as _;
 
+use crate::SERVICE;
 use crate::client::OpenSandbox;
 use crate::script::{self, ERRORS, OUTPUT};
 
@@ -97,7 +98,7 @@ impl Follower {
             Ok(None) => return Ok(None),
             // It has not been created yet.
             Err(failure) if matches!(failure.status(), Some(400 | 404)) => return Ok(None),
-            Err(failure) => return Err(failure.of_reading(&self.id)),
+            Err(failure) => return Err(failure.of_reading(SERVICE, &self.id)),
         };
         let mut bytes = Vec::new();
         // What was read before the connection ended is read again.

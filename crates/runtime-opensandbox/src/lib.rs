@@ -9,31 +9,33 @@
 //! The key of the server is sent to the server only, in requests about the life cycle: never to the
 //! address of a sandbox, and never into one. What a sandbox answers is not trusted.
 //!
-//! Reading order: `address` (where the server is), `http` (one request, with its deadline), `upload` (a body
-//! that is read while it is sent), `failure` (what an answer means), `repeat` (what is sent again), `lifecycle` and `execd` (the operations), `record`
+//! Reading order: `address` (where the server is), `lifecycle` and `execd` (the operations), `record`
 //! (what is known of a sandbox here), `client`, `creation` and `state`, `script`, `commands`, `follow` and `feed`
-//! (commands), `files`, `tree`, `runtime` (the trait).
+//! (commands), `files`, `tree`, `runtime` (the trait). Requests, records and archives are those of
+//! `runtime-remote`.
 
 mod address;
 mod client;
 mod commands;
 mod creation;
 mod execd;
-mod failure;
 mod feed;
 mod files;
 mod follow;
-mod http;
 mod lifecycle;
 mod record;
-mod repeat;
 mod request;
 mod runtime;
 mod script;
 mod state;
 mod status;
 mod tree;
-mod upload;
 
-pub use address::{Address, Protocol};
+pub use address::Address;
 pub use client::{OpenSandbox, Options};
+
+/// The server, as errors name it.
+const SERVICE: stockade_runtime_remote::Service = stockade_runtime_remote::Service {
+    name: "the server of OpenSandbox",
+    key_remedy: "OPENSANDBOX_API_KEY=KEY stockade serve",
+};

@@ -10,11 +10,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use stockade_runtime_remote::{Answer, Failure, Place, Repeat, Sent};
 
 use crate::address::Address;
-use crate::failure::Failure;
-use crate::http::{Answer, Place, Sent};
-use crate::repeat::Repeat;
 
 /// The header with the key of the server.
 const KEY: HeaderName = HeaderName::from_static("open-sandbox-api-key");

@@ -7,10 +7,11 @@ use sha2::{Digest as _, Sha256};
 use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Error, Result};
+use stockade_runtime_remote::{Failure, Records, now_ms};
 
-use crate::failure::Failure;
+use crate::SERVICE;
 use crate::lifecycle::NewSandbox;
-use crate::record::{Record, Records, now_ms};
+use crate::record::Record;
 
 /// The image of another Stockade that means its own programs.
 const HOST: &str = "host";
@@ -68,7 +69,7 @@ pub(crate) fn limits(spec: &SandboxSpec) -> Result<Vec<(String, bool)>> {
 }
 
 pub(crate) fn new_sandbox(
-    records: &Records,
+    records: &Records<Record>,
     id: &SandboxId,
     spec: &SandboxSpec,
 ) -> Result<NewSandbox> {
@@ -111,7 +112,7 @@ pub(crate) fn image_error(failure: Failure, id: &SandboxId, spec: &SandboxSpec) 
             image: image.clone(),
             remedy: format!("provide it at the server: {message}"),
         },
-        _ => failure.of_sandbox(id, "the creation"),
+        _ => failure.of_sandbox(SERVICE, id, "the creation"),
     }
 }
 

@@ -14,10 +14,11 @@ use stockade_runtime::{
     Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, Unsupported, WindowSize,
     WorkspaceChanges, WriteOptions,
 };
+use stockade_runtime_remote::{Failure, now_ms};
 
+use crate::SERVICE;
 use crate::client::{OpenSandbox, missing};
-use crate::failure::Failure;
-use crate::record::{Record, now_ms};
+use crate::record::Record;
 use crate::request::{ID, OWNER, millis, remote_lease};
 use crate::status::status;
 
@@ -75,7 +76,7 @@ impl Runtime for OpenSandbox {
         let records = self.records()?;
         let _lock = records.lock(id).await?;
         let server = self.server()?;
-        let failed = |failure: Failure| failure.of_sandbox(id, "the removal");
+        let failed = |failure: Failure| failure.of_sandbox(SERVICE, id, "the removal");
         let wanted = [(OWNER, records.owner.as_str()), (ID, id.as_str())];
         // Also what a creation has left whose answer never came.
         let mut remotes: Vec<String> =
@@ -143,7 +144,7 @@ impl Runtime for OpenSandbox {
         if let Some(remote) = record.remote.as_ref().filter(|_| !record.is_endless) {
             let time = lease.map_or(WITHOUT_LEASE, remote_lease);
             let renewed = self.server()?.renew(remote, time).await;
-            renewed.map_err(|failure| failure.of_sandbox(id, "the renewal"))?;
+            renewed.map_err(|failure| failure.of_sandbox(SERVICE, id, "the renewal"))?;
         }
         let renew = |record: &mut Record| {
             record.lease_until_ms = lease.map(|time| now_ms().saturating_add(millis(time)));

@@ -3,6 +3,7 @@
 use stockade_core::SandboxId;
 use stockade_runtime::{EndCause, Result, State, Status};
 
+use crate::SERVICE;
 use crate::client::OpenSandbox;
 use crate::commands::interrupt;
 use crate::record::Record;
@@ -33,7 +34,7 @@ impl OpenSandbox {
                 let ended = self.lost(id, None).await?;
                 Ok(status(&ended))
             }
-            Err(failure) => Err(failure.of_reading(id)),
+            Err(failure) => Err(failure.of_reading(SERVICE, id)),
         }
     }
 
@@ -53,7 +54,7 @@ impl OpenSandbox {
             let execd = self.execd(&record).await?;
             for (exec, found) in record.execs.iter().filter(|(_, exec)| exec.ending.is_none()) {
                 let ended = interrupt(&execd, exec, found).await;
-                ended.map_err(|failure| failure.of_sandbox(id, "the end"))?;
+                ended.map_err(|failure| failure.of_sandbox(SERVICE, id, "the end"))?;
             }
         }
         let end = |record: &mut Record| *record = mark_ended(record.clone(), cause);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use stockade_core::ending::Ending;
 use stockade_core::{Enforcement, ExecId, Isolation, Level, LimitReport};
 use stockade_runtime::{EndCause, ExecStatus, State, Status};
+use stockade_runtime_remote::now_ms;
 
-use crate::record::{ExecRecord, Record, now_ms};
+use crate::record::{ExecRecord, Record};
 
 pub(crate) fn mark_lease(record: Record) -> Record {
     match record.lease_until_ms {

@@ -1,7 +1,6 @@
 //! Why a request failed, and what an answer means for an operation of a runtime.
 
 use std::io;
-use std::time::Duration;
 
 use serde::Deserialize;
 use stockade_core::SandboxId;
@@ -74,14 +73,6 @@ impl Failure {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Refused { status, .. } => Some(*status),
-            _ => None,
-        }
-    }
-
-    /// How long the service asks to wait.
-    pub fn asks_to_wait(&self) -> Option<Duration> {
-        match self {
-            Self::Refused { retry_after, .. } => retry_after.map(Duration::from_secs),
             _ => None,
         }
     }

@@ -1,20 +1,23 @@
-//! One request to a service: a connection of its own, a deadline, a limit on the
-//! answer, and repetitions where they are safe.
+//! One request to a service: a connection of its own, a deadline, and a limit on the answer.
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use stockade_core::network::AUTHORITIES;
-use tokio::io::{AsyncRead, AsyncWrite};
+use stockade_runtime::Content;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -24,15 +27,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::failure::Failure;
+use crate::repeat::Repeat;
+use crate::upload::{Parts, Progress};
 
 /// The largest answer that is read as a whole, in bytes.
 const ANSWER_BYTES: usize = 16 << 20;
-/// How often a request is sent, and the pause before it is sent again, which grows.
-const ATTEMPTS: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(150);
-/// The longest pause that a service can ask for; a longer one is left to the caller.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// The protocol to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -50,15 +49,6 @@ impl Protocol {
             Self::Https => "https",
         }
     }
-}
-
-/// Whether a request may be sent again when it is unknown whether the server has seen it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeat {
-    /// It may: it has the same effect twice.
-    Always,
-    /// Only if the server has certainly not acted on it.
-    IfUnseen,
 }
 
 /// Where a service is, with the headers that it wants.
@@ -90,13 +80,15 @@ pub struct Sent {
     pub content_type: Option<String>,
     /// The body.
     pub body: Vec<u8>,
+    /// Headers of this request alone.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Sent {
     /// A body of JSON.
     pub fn json(body: &serde_json::Value) -> Self {
         let content_type = Some("application/json".to_owned());
-        Self { content_type, body: body.to_string().into_bytes() }
+        Self { content_type, body: body.to_string().into_bytes(), ..Self::default() }
     }
 }
 
@@ -108,6 +100,8 @@ pub struct Answer {
     /// The body.
     pub body: Vec<u8>,
 }
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 impl Place {
     /// Its URL.
@@ -126,41 +120,85 @@ impl Place {
         sent: Sent,
         repeat: Repeat,
     ) -> Result<Answer, Failure> {
-        let mut attempt = 1;
-        loop {
-            let failure = match self.call_once(&method, path, &sent).await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            let may_repeat = match repeat {
-                Repeat::Always => failure.is_transient(),
-                Repeat::IfUnseen => failure.is_unseen(),
-            };
-            let asked = failure.asks_to_wait();
-            let is_long = asked.is_some_and(|pause| pause > LONGEST_PAUSE);
-            if !may_repeat || attempt == ATTEMPTS || is_long {
-                return Err(failure);
-            }
-            let pause = asked.unwrap_or_else(|| PAUSE * 2_u32.pow(attempt - 1));
-            tracing::debug!(place = %self.name(), %failure, "a request is sent again");
-            tokio::time::sleep(pause).await;
-            attempt += 1;
-        }
+        repeat.send(|| self.call_once(&method, path, &sent)).await
     }
 
     async fn call_once(&self, method: &Method, path: &str, sent: &Sent) -> Result<Answer, Failure> {
         let all = async {
-            let open = self.send(method.clone(), path, sent).await?;
+            let body = Full::new(Bytes::from(sent.body.clone()));
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            let open = self.send(method.clone(), path, sent, body).await?;
             self.whole(open).await
         };
         let late = |_| Failure::TimedOut(self.name());
         tokio::time::timeout(self.timeout, all).await.map_err(late)?
     }
 
-    async fn send(&self, method: Method, path: &str, sent: &Sent) -> Result<Open, Failure> {
+    /// Sends a request whose content is read while it is sent; it is sent once. It takes as long as the content,
+    /// but fails when the server takes nothing for the time of one request.
+    ///
+    /// # Errors
+    /// The failure of the request, or of reading the content.
+    pub async fn upload(
+        &self,
+        path: &str,
+        sent: Sent,
+        before: Vec<u8>,
+        content: Content,
+        after: Vec<u8>,
+    ) -> Result<Answer, Failure> {
+        let progress = Progress::default();
+        let body = StreamBody::new(Parts::new(before, content, after, &progress)).boxed_unsync();
+        let mut all = std::pin::pin!(async {
+            let open = self.send(Method::POST, path, &sent, body).await?;
+            self.whole(open).await
+        });
+        loop {
+            match tokio::time::timeout(self.timeout, &mut all).await {
+                Ok(answered) => return answered,
+                Err(_) if progress.is_seen_within(self.timeout) => {}
+                Err(_) => return Err(Failure::TimedOut(self.name())),
+            }
+        }
+    }
+
+    /// Sends a request, and returns the answer before its body has arrived, if it is a success.
+    ///
+    /// # Errors
+    /// The failure of the request.
+    pub async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        sent: &Sent,
+    ) -> Result<(StatusCode, Download), Failure> {
+        let all = async {
+            let body = Full::new(Bytes::from(sent.body.clone()));
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            let open = self.send(method, path, sent, body).await?;
+            if open.status.is_success() {
+                let Open { status, body, driver, .. } = open;
+                return Ok((status, Download { body, left: Bytes::new(), driver }));
+            }
+            Err(match self.whole(open).await {
+                Err(failure) => failure,
+                Ok(answer) => Failure::Answer(self.name(), format!("status {}", answer.status)),
+            })
+        };
+        let late = |_| Failure::TimedOut(self.name());
+        tokio::time::timeout(self.timeout, all).await.map_err(late)?
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        sent: &Sent,
+        body: Body,
+    ) -> Result<Open, Failure> {
         let lost = |error: &dyn std::fmt::Display| Failure::Lost(self.name(), error.to_string());
         let stream = self.connect().await?;
-        let handshaken = handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
+        let handshaken = handshake::<_, Body>(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshaken.map_err(|error| lost(&error))?;
         let driver = Driver(tokio::spawn(async move {
             let _ = connection.await;
@@ -174,10 +212,9 @@ impl Place {
                 headers.insert(CONTENT_TYPE, kind);
             }
             headers.extend(self.headers.iter().cloned());
+            headers.extend(sent.headers.iter().cloned());
         }
-        let request = request
-            .body(Full::new(Bytes::from(sent.body.clone())))
-            .map_err(|error| lost(&error))?;
+        let request = request.body(body).map_err(|error| lost(&error))?;
         let answered = sender.send_request(request).await.map_err(|error| lost(&error))?;
         let (head, body) = answered.into_parts();
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok());
@@ -278,6 +315,40 @@ impl Drop for Driver {
     }
 }
 
+/// The body of an answer, as it arrives.
+#[derive(Debug)]
+pub struct Download {
+    body: Incoming,
+    left: Bytes,
+    #[expect(dead_code, reason = "the connection lives as long as its body is read")]
+    driver: Driver,
+}
+
+impl AsyncRead for Download {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        use hyper::body::Body as _;
+        loop {
+            if !self.left.is_empty() {
+                let length = self.left.len().min(buffer.remaining());
+                buffer.put_slice(&self.left.split_to(length));
+                return Poll::Ready(Ok(()));
+            }
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(error))),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.left = frame.into_data().unwrap_or_default();
+                }
+            }
+        }
+    }
+}
+
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -295,14 +366,14 @@ mod tests {
             authority: "a".to_owned(),
             path: String::new(),
             headers: vec![(hyper::header::AUTHORIZATION, value)],
-            timeout: PAUSE,
+            timeout: Duration::from_secs(1),
         };
         assert_eq!(place.without_keys(b"no user has key-123"), "no user has [redacted]");
         assert_eq!(format!("{place:?}"), "http://a");
     }
 
     #[test]
-    fn a_port_is_told_from_an_address() {
+    fn a_port_is_not_a_part_of_an_address() {
         for (authority, expected) in [
             ("box.example", ("box.example", 80)),
             ("127.0.0.1:8080", ("127.0.0.1", 8080)),
@@ -314,7 +385,7 @@ mod tests {
                 authority: authority.to_owned(),
                 path: String::new(),
                 headers: Vec::new(),
-                timeout: PAUSE,
+                timeout: Duration::from_secs(1),
             };
             assert_eq!(place.host_and_port(), expected, "{authority}");
         }

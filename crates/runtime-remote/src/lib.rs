@@ -8,8 +8,11 @@ mod archive;
 mod failure;
 mod http;
 mod records;
+mod repeat;
+mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
 pub use failure::{Failure, Service};
-pub use http::{Answer, Place, Protocol, Repeat, Sent};
+pub use http::{Answer, Download, Place, Protocol, Sent};
 pub use records::{Lock, Record, Records, host_error, now_ms};
+pub use repeat::Repeat;

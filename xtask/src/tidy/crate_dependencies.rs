@@ -76,7 +76,10 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-runtime-bwrap", &["stockade-core", "stockade-runtime", "stockade-runtime-native"]),
-    ("stockade-runtime-opensandbox", &["stockade-core", "stockade-runtime"]),
+    (
+        "stockade-runtime-opensandbox",
+        &["stockade-core", "stockade-runtime", "stockade-runtime-remote"],
+    ),
     ("stockade-runtime-remote", &["stockade-core", "stockade-runtime"]),
     (
         "stockade-runtime-codeplane",

@@ -99,9 +99,8 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
     use tokio::net::TcpListener;
 
-    use crate::address::Protocol;
     use crate::failure::Failure;
-    use crate::http::{Place, Sent};
+    use crate::http::{Place, Protocol, Sent};
 
     const TIMEOUT: Duration = Duration::from_millis(200);
 

@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether a request may be sent again when it is unknown whether the server has seen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub enum Repeat {
     /// It may: it has the same effect twice.
     Always,
     /// Only if the server has certainly not acted on it.
@@ -22,7 +22,10 @@ pub(crate) enum Repeat {
 
 impl Repeat {
     /// Sends a request until it succeeds, or may not be sent again.
-    pub(crate) async fn send<T, F>(self, mut request: impl FnMut() -> F) -> Result<T, Failure>
+    ///
+    /// # Errors
+    /// The last failure.
+    pub async fn send<T, F>(self, mut request: impl FnMut() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {
