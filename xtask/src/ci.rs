@@ -3,8 +3,9 @@
 //! skipped with its reason, never as passed.
 //!
 //! Compilation comes first, one step after another, because cargo uses all processors. Then the
-//! tests run, concurrently with steps that share nothing with them: parsers, a database, an
-//! emulated machine. Steps that exhaust the machine or kill processes on it come last.
+//! tests run, which wait for other processes during a part of their time, concurrently with steps that
+//! share nothing with them: lints, parsers, a database, an emulated machine. Steps that exhaust the
+//! machine or kill processes on it come last.
 
 mod packages;
 mod registries;
@@ -66,13 +67,12 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     Ok(report.is_good())
 }
 
-/// Checks of the sources, then all compilation: later steps do not compile again.
+/// Checks of the sources, then the compilation of all that is tested.
 fn compile_steps(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
     Ok(vec![
         fmt(workspace),
         xtask(workspace, "tidy", &["tidy"])?,
         deny(workspace),
-        clippy(workspace),
         Step::program("build", programs::build_all_command(workspace)),
     ])
 }
@@ -94,6 +94,7 @@ fn separate_steps(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
         web(workspace)?,
         traces(workspace),
         xtask(workspace, "guest", &["guest"])?,
+        clippy(workspace),
         xtask(workspace, "fuzz", &["fuzz", "--seconds", FUZZ_SECONDS[at]])?,
         xtask(workspace, "crash durable", &["crash", "durable", "--kills", KILLS[at]])?,
     ])
