@@ -2,9 +2,10 @@
 //! holds its sandbox.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,8 @@ const PATIENCE_SECONDS: u64 = 120;
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How many renewals of a lease there are until a server is given up, at least.
 const HEARTBEATS_OF_PATIENCE: u32 = 6;
+/// A pipe in place of the file does not block.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// The word for no queue.
 const NO_QUEUE: &str = "none";
 /// How long a connection to another server may take.
@@ -159,9 +162,17 @@ fn read_secret(path: &Path) -> Result<ClusterSecret, Problem> {
     let refused = |why: String| {
         invalid(format!("the secret in {} cannot be used", path.display())).because(why)
     };
+    let failed = |error: std::io::Error| refused(error.to_string());
+    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let is_own = [rustix::process::geteuid().as_raw(), 0].contains(&metadata.uid());
+    // A group may read it: that is how a secret is mounted into a pod.
+    if !metadata.is_file() || !is_own || metadata.mode() & 0o027 != 0 {
+        let why = "it is not a file of this user that no others can read and no group can change";
+        return Err(refused(why.to_owned()).remedied_by(format!("chmod 600 '{}'", path.display())));
+    }
     let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(SECRET_BYTES + 1).read_to_end(&mut text));
-    read.map_err(|error| refused(error.to_string()))?;
+    file.take(SECRET_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
     if text.len() as u64 > SECRET_BYTES {
         return Err(refused(format!("it is larger than {SECRET_BYTES} bytes")));
     }
@@ -289,6 +300,24 @@ mod tests {
         assert!(!front.holds_sandboxes);
         let service = front.service("http", Some("[::1]:7".parse().unwrap())).unwrap();
         assert_eq!(service.heartbeat, Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_no_secret() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        std::fs::write(&path, GIVEN.1).unwrap();
+        let with_mode = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            options(&[DATABASE, (SECRET_FILE, path.to_str().unwrap())])
+        };
+        for mode in [0o644, 0o604, 0o660, 0o602] {
+            assert_eq!(with_mode(mode).err(), Some(Code::InvalidInput), "{mode:o}");
+        }
+        for mode in [0o600, 0o400, 0o440] {
+            assert!(with_mode(mode).unwrap().is_some(), "{mode:o}");
+        }
     }
 
     #[test]

@@ -230,12 +230,12 @@ async fn receive<T>(
 ) -> io::Result<T> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let content = Box::pin(Pieces { receiver, piece: Vec::new(), used: 0, is_whole: false });
-    let feed = async {
+    let feed = async move {
         loop {
             let piece = match read_frame(input).await? {
                 Some(Frame::Data(bytes)) => Some(bytes),
                 Some(Frame::End) => None,
-                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(Frame::Broken) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Some(_) => return Err(protocol()),
             };
             let is_end = piece.is_none();
@@ -251,7 +251,11 @@ async fn receive<T>(
         done = &mut operation => Ok(done),
         fed = feed => match fed {
             Ok(()) => Ok(operation.await),
-            Err(error) => Err(error),
+            Err(error) => {
+                // Its content fails now: it ends only after it has removed what it had written.
+                operation.await;
+                Err(error)
+            }
         },
     }
 }

@@ -21,6 +21,8 @@ pub enum Frame {
     Data(Vec<u8>),
     /// The end of a content.
     End,
+    /// The rest of a content cannot be read.
+    Broken,
     /// A piece of input was written to the command.
     Accepted,
     /// What a command wrote.
@@ -60,6 +62,7 @@ pub async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Optio
         b'M' => Frame::Message(bytes),
         b'D' => Frame::Data(bytes),
         b'E' if bytes.is_empty() => Frame::End,
+        b'B' if bytes.is_empty() => Frame::Broken,
         b'A' if bytes.is_empty() => Frame::Accepted,
         b'1' | b'2' => {
             let (offset, rest) = bytes.split_first_chunk().ok_or_else(invalid)?;
@@ -79,6 +82,7 @@ pub async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> i
         Frame::Message(bytes) => (b'M', None, bytes),
         Frame::Data(bytes) => (b'D', None, bytes),
         Frame::End => (b'E', None, &[]),
+        Frame::Broken => (b'B', None, &[]),
         Frame::Accepted => (b'A', None, &[]),
         Frame::Output { stream, offset, bytes } => {
             let tag = if *stream == Stream::Output { b'1' } else { b'2' };
@@ -124,6 +128,7 @@ mod tests {
             Frame::Output { stream: Stream::Error, offset: 1 << 40, bytes: b"x".to_vec() },
             Frame::Output { stream: Stream::Output, offset: 0, bytes: Vec::new() },
             Frame::Accepted,
+            Frame::Broken,
             Frame::End,
         ];
         wait(async {

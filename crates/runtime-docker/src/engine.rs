@@ -92,12 +92,12 @@ impl Engine {
     }
 
     fn unreachable(&self, error: &EngineError) -> Error {
-        let mut reason = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            reason = format!("{reason}: {cause}");
-            source = cause.source();
+        // The last cause names the reason; those around it name parts of the client.
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
         }
+        let reason = cause.to_string();
         let remedy = match reason.contains("ermission denied") {
             true => "sudo usermod -aG docker \"$USER\" && newgrp docker",
             false => "sudo systemctl start docker",

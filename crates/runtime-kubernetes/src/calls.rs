@@ -162,7 +162,11 @@ async fn attempted(
                 let late = || Broken::Failed(Error::Deadline(request.verb()));
                 tokio::time::timeout(REPLY, receiver.receive()).await.map_err(|_| late())?
             }
-            Err(Sending::Content(error)) => return Err(Broken::Failed(error)),
+            Err(Sending::Content(error)) => {
+                // The reply comes when nothing incomplete is left. The error is the one to report.
+                let _ = tokio::time::timeout(REPLY, receiver.receive()).await;
+                return Err(Broken::Failed(error));
+            }
             Err(Sending::Connection(error)) => {
                 let told = tokio::time::timeout(REASON, receiver.receive()).await;
                 told.unwrap_or(Err(error))
@@ -206,10 +210,14 @@ async fn send_all(
     let Some(mut content) = content else { return Ok(()) };
     let mut piece = vec![0; PIECE];
     loop {
-        let read = content.read(&mut piece).await.map_err(|source| {
-            let what = "the content that is sent".to_owned();
-            Sending::Content(Error::Unreachable { what, source })
-        })?;
+        let read = match content.read(&mut piece).await {
+            Ok(read) => read,
+            Err(source) => {
+                sender.send(&Frame::Broken).await.map_err(Sending::Connection)?;
+                let what = "the content that is sent".to_owned();
+                return Err(Sending::Content(Error::Unreachable { what, source }));
+            }
+        };
         let frame = if read == 0 { Frame::End } else { Frame::Data(piece[..read].to_vec()) };
         sender.send(&frame).await.map_err(Sending::Connection)?;
         if read == 0 {

@@ -70,7 +70,7 @@ impl ClusterSecret {
         if text.len() < SECRET_BYTES {
             let message = format!("the secret of the cluster has less than {SECRET_BYTES} bytes");
             return Err(Problem::new(Code::InvalidInput, message)
-                .remedied_by("openssl rand -hex 32 > cluster-secret"));
+                .remedied_by("(umask 077 && openssl rand -hex 32 > cluster-secret)"));
         }
         Ok(Self(blake3::derive_key(PURPOSE, text)))
     }
