@@ -101,11 +101,13 @@ impl ScopedSandbox {
     /// Creates it, or restarts it.
     ///
     /// # Errors
-    /// "Cannot transition" if the table has no such transition; else why it could not be started,
-    /// and its status is `error` then.
+    /// "Cannot transition" if the table has no such transition; [`Code::Unsupported`] with MCP servers or
+    /// agents, which this object cannot start; else why it could not be started, and its status is `error`
+    /// then.
     pub async fn start(&self) -> Result<()> {
         let mut is_created = self.is_created.lock().await;
         let target = self.target(Call::Start)?;
+        self.settings.require_supported()?;
         let started = if *is_created { self.restart().await } else { self.create().await };
         *is_created = true;
         self.status.send_replace(if started.is_ok() { target } else { Status::Error });

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use stockade_core::SandboxId;
 use stockade_core::id::InvalidId;
+use stockade_core::{Code, Problem, SandboxId};
 
 use super::status::Status;
 
@@ -49,6 +49,31 @@ impl Settings {
         SandboxId::new(self.sandbox_id.as_str())
     }
 
+    /// Refuses what would have no effect.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`] if MCP servers or agents are set.
+    pub(crate) fn require_supported(&self) -> Result<(), Problem> {
+        let refused = [
+            (
+                &self.mcp_config,
+                "`mcp_config` has no effect here: the client library for Python starts these servers",
+                "omit `mcp_config`, or use `LocalSandbox`: pip install ./sdk/python",
+            ),
+            (
+                &self.agents,
+                "`agents` has no effect here: an agent runs outside of the sandbox and calls `run_tool`",
+                "omit `agents`, or run a workflow with agents: stockade up",
+            ),
+        ];
+        match refused.into_iter().find(|(setting, ..)| !setting.is_empty()) {
+            None => Ok(()),
+            Some((_, message, remedy)) => {
+                Err(Problem::new(Code::Unsupported, message).remedied_by(remedy))
+            }
+        }
+    }
+
     /// The description in a status: a copy.
     pub fn describe(&self, sandbox_id: SandboxId, status: Status) -> Description {
         let (workspace, timeout) = (self.workspace.clone(), self.timeout);
@@ -82,6 +107,18 @@ mod tests {
         assert_eq!(id(""), Ok("0001abff1009".to_owned()));
         assert_eq!(id("d1"), Ok("d1".to_owned()));
         assert!(id("../d1").is_err());
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        assert!(Settings::default().require_supported().is_ok());
+        let config = Map::from_iter([("m".to_owned(), Value::Null)]);
+        for settings in [
+            Settings { mcp_config: config.clone(), ..Settings::default() },
+            Settings { agents: config, ..Settings::default() },
+        ] {
+            assert_eq!(settings.require_supported().unwrap_err().code, Code::Unsupported);
+        }
     }
 
     #[test]
