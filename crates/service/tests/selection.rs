@@ -85,6 +85,7 @@ async fn what_cannot_be_selected_is_refused_before_anything_is_made() {
     for (request, code, text) in [
         (of("bwrap", None), Code::Unsupported, "`bwrap` is not usable"),
         (of("codeplane", None), Code::Unsupported, "`codeplane` is not part of this server"),
+        (of("kubernetes", None), Code::Unsupported, "`kubernetes` is not part of this server"),
         (of("cloudflare", None), Code::Unsupported, "`cloudflare` is not supported"),
         (of("bublewrap", None), Code::InvalidInput, "bublewrap"),
         (of("", None), Code::InvalidInput, "no runtime"),
