@@ -127,6 +127,16 @@ pub(crate) fn check(host: &Host, name: &Name, head: &mut Head) -> Result<Body, R
     head.body()
 }
 
+/// Checks that a request names no other port than that of its connection: a gateway may choose by it
+/// what it is for. `head` has been checked.
+pub(crate) fn check_port(host: &Host, port: u16, head: &Head) -> Result<(), Refusal> {
+    let Some(text) = head.host()? else { return Ok(()) };
+    match http::authority(&text)?.1 {
+        Some(own) if own != port => Err(Refusal::mismatch(host, Evidence::HostHeader, &text)),
+        _ => Ok(()),
+    }
+}
+
 fn is_same(name: &Name, claimed: &str) -> bool {
     Name::parse(claimed).is_ok_and(|said| said == *name)
 }

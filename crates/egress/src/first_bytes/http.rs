@@ -33,8 +33,15 @@ pub(crate) const BASIC: &[u8] = b"Basic ";
 /// Headers that define the framing or the host of a message.
 pub(crate) const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
 
-/// Headers by which frameworks let a client replace the method or the path of its request.
+/// Headers by which servers, gateways and frameworks let a client replace the method or the path of its
+/// request, or name a second path (`Destination`, RFC 4918, section 10.3).
 const OVERRIDING: &[&str] = &[
+    "destination",
+    "x-envoy-original-path",
+    "x-forwarded-method",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-forwarded-uri",
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
@@ -42,6 +49,7 @@ const OVERRIDING: &[&str] = &[
     "x-original-uri",
     "x-original-url",
     "x-rewrite-url",
+    "x-waws-unencoded-url",
 ];
 
 /// The parameter of a query that replaces the method (Rails, Laravel, Express).
@@ -152,9 +160,8 @@ impl Head {
     }
 
     fn check_names(&self) -> Result<(), &'static str> {
-        // Gateways take an underscore for a hyphen.
         let is_disguised = |name: &str| {
-            let plain = name.replace('_', "-");
+            let plain = hyphenated(name);
             plain != name && FRAMING.iter().any(|other| plain.eq_ignore_ascii_case(other))
         };
         if self.headers.iter().any(|(name, _)| is_disguised(name)) {
@@ -300,7 +307,7 @@ impl Head {
     /// has.
     pub(crate) fn overrides_itself(&self) -> bool {
         let overrides = |name: &str| {
-            let name = name.replace('_', "-");
+            let name = hyphenated(name);
             OVERRIDING.iter().any(|other| name.eq_ignore_ascii_case(other))
         };
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
@@ -354,9 +361,10 @@ impl Head {
         changed
     }
 
-    /// Removes all headers with a name.
+    /// Removes all headers with a name, and those that gateways and frameworks take for one with it.
     pub(crate) fn remove(&mut self, name: &str) {
-        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+        let name = hyphenated(name);
+        self.headers.retain(|(own, _)| !hyphenated(own).eq_ignore_ascii_case(&name));
     }
 
     /// Sets a header, and removes all others with its name.
@@ -420,6 +428,11 @@ impl Head {
         }
         HOP_BY_HOP.iter().any(is) || self.is_listed(name)
     }
+}
+
+/// The name of a header as gateways and frameworks read it that take an underscore for a hyphen.
+fn hyphenated(name: &str) -> String {
+    name.replace('_', "-")
 }
 
 /// A number of digits alone.
