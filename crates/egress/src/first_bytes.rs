@@ -7,6 +7,7 @@
 pub mod body;
 pub(crate) mod grammar;
 pub mod http;
+pub(crate) mod names;
 pub mod other;
 pub mod tls;
 

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use super::body::{Body, Chunks};
 use super::grammar::{self, is_token};
+use super::names::{hyphenated, overrides};
 use super::other::{is_blank, is_like_request};
 
 /// The longest head, in bytes, and the most headers of a response.
@@ -32,25 +33,6 @@ pub(crate) const BASIC: &[u8] = b"Basic ";
 
 /// Headers that define the framing or the host of a message.
 pub(crate) const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
-
-/// Headers by which servers, gateways and frameworks let a client replace the method or the path of its
-/// request, or name a second path (`Destination`, RFC 4918, section 10.3).
-const OVERRIDING: &[&str] = &[
-    "destination",
-    "x-envoy-original-path",
-    "x-forwarded-method",
-    "x-forwarded-path",
-    "x-forwarded-prefix",
-    "x-forwarded-uri",
-    "x-http-method",
-    "x-http-method-override",
-    "x-method-override",
-    "x-original-method",
-    "x-original-uri",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-waws-unencoded-url",
-];
 
 /// The parameter of a query that replaces the method (Rails, Laravel, Express).
 const METHOD_PARAMETER: &[u8] = b"_method";
@@ -306,10 +288,6 @@ impl Head {
     /// Whether some server takes it for a request with another method or path than its first line
     /// has.
     pub(crate) fn overrides_itself(&self) -> bool {
-        let overrides = |name: &str| {
-            let name = hyphenated(name);
-            OVERRIDING.iter().any(|other| name.eq_ignore_ascii_case(other))
-        };
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
         let has_parameter = query.split(['&', ';']).any(|pair| {
             let name = pair.split_once('=').map_or(pair, |(name, _)| name);
@@ -428,11 +406,6 @@ impl Head {
         }
         HOP_BY_HOP.iter().any(is) || self.is_listed(name)
     }
-}
-
-/// The name of a header as gateways and frameworks read it that take an underscore for a hyphen.
-fn hyphenated(name: &str) -> String {
-    name.replace('_', "-")
 }
 
 /// A number of digits alone.

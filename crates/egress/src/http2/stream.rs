@@ -20,7 +20,8 @@ use super::body::{self, Redacted};
 use super::{LAST_FRAMES, Streams, message};
 use crate::activity::Activity;
 use crate::first_bytes::check_port;
-use crate::first_bytes::http::{FRAMING, Head};
+use crate::first_bytes::http::Head;
+use crate::first_bytes::names::check_trailer;
 use crate::negotiation;
 use crate::placeholders::Search;
 use crate::redaction::Redaction;
@@ -193,10 +194,8 @@ impl Streams<'_> {
         match from.trailers().await? {
             Some(trailers) => {
                 for (name, value) in &trailers {
-                    if FRAMING.contains(&name.as_str()) {
-                        let what = "a trailer of the request has a meaning for the whole message";
-                        return Err(Refusal::InvalidRequest { what }.into());
-                    }
+                    check_trailer(name.as_str())
+                        .map_err(|what| Refusal::InvalidRequest { what })?;
                     search.bytes(value.as_bytes())?;
                 }
                 to.send_trailers(trailers)?;
