@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_left_out() {
-        let image: Vec<u8> = (0..3000_u32).map(|at| (at * 89 >> 3 & 0xff) as u8 | 0x80).collect();
+        let image: Vec<u8> = (0..3000_u32).map(|at| ((at * 89) >> 3 & 0xff) as u8 | 0x80).collect();
         let text = STANDARD.encode(image);
         assert!(Digits::Base64.decode(text.as_bytes(), 0).is_none());
         assert!(Digits::Base64.decode(b"short", 0).is_none());
