@@ -3,6 +3,8 @@
 //! value can have. The hunt itself is tested with values that were planted.
 
 mod dialects;
+mod login;
+mod records;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};

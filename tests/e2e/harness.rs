@@ -223,6 +223,13 @@ impl World {
 
     /// A command with this world's identity, directory and environment, not yet started.
     fn command(&self, program: &OsStr) -> Command {
+        let mut command = self.command_of_tests(program);
+        self.identity.assume(&mut command);
+        command
+    }
+
+    /// The same with the identity of the tests.
+    fn command_of_tests(&self, program: &OsStr) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(&self.project)
@@ -233,7 +240,6 @@ impl World {
             // Each test has its own server, and few of them need more than one sandbox.
             .env("STOCKADE_POOL", "2")
             .env("LANG", "C.UTF-8");
-        self.identity.assume(&mut command);
         command
     }
 
@@ -258,6 +264,16 @@ impl World {
     pub(crate) fn on_host<S: AsRef<OsStr>>(&self, program: &Path, arguments: &[S]) -> Call {
         let mut command = self.command(program.as_os_str());
         command.args(arguments);
+        Call::new(command)
+    }
+
+    /// Any program in the network of a process, as this identity, not yet started. Only root may enter
+    /// such a network.
+    pub(crate) fn in_network_of(&self, process: &str, program: &Path, arguments: &[&str]) -> Call {
+        let (uid, gid) = (self.identity.uid().to_string(), self.identity.gid().to_string());
+        let mut command = self.command_of_tests(OsStr::new("/usr/bin/nsenter"));
+        command.args(["-t", process, "-n", "--setuid", &uid, "--setgid", &gid, "--"]);
+        command.arg(program).args(arguments);
         Call::new(command)
     }
 

@@ -43,8 +43,8 @@ fn what_was_asked_for_is_listed_with_how_to_allow_it(world: &World) {
     }
 }
 
-/// A program can ask for any name: what it asked for is no way to make a user open the host's own
-/// networks, nor to write to the terminal.
+/// A program can ask for any name: what it asked for is named, but is no way to make a user open the
+/// host's own networks, nor to write to the terminal.
 fn nothing_internal_is_offered(world: &World) {
     let hosts = [
         "127.0.0.2:80",
@@ -63,7 +63,19 @@ fn nothing_internal_is_offered(world: &World) {
         let outcome = world.run(&["--discard"], &command);
         outcome.is_blocked();
         assert_eq!(hint(&outcome), None, "{outcome}");
+        // They are named all the same.
+        let named = outcome.stderr.lines().find(|line| line.contains("of a private network: "));
+        let named = named.unwrap_or_else(|| panic!("{outcome}"));
+        for host in ["db", "printer.local", "metadata.google.internal"] {
+            assert!(named.contains(host), "{outcome}");
+        }
+        assert!(!named.contains("127.0.0.2") && !named.contains(" [::1]"), "{outcome}");
+        assert_eq!(named.contains("10.0.0.5:80"), way == "proxy", "{outcome}");
     }
+    let command = ["./probe", "fetch", "proxy", "db:5432", "a.example.org:443"];
+    let network = world.run(&["--discard", "--json"], &command).json()["network"].clone();
+    assert_eq!(network["wanted"][0], json!({ "host": "db", "port": 5432, "allow": null }));
+    assert_eq!(network["wanted"][1]["allow"], "--allow a.example.org:443");
     let bytes = r"CONNECT a\033[2Jb.example.org:1 HTTP/1.1\r\n\r\n";
     let send = format!("exec 3<>/dev/tcp/127.0.0.1/1021; printf '{bytes}' >&3; cat <&3");
     let outcome = world.run(&["--discard"], &["bash", "-c", &send]);

@@ -13,13 +13,16 @@ use stockade_test_support::skip;
 
 use crate::call::{Call, Outcome};
 use crate::daemons::wait_until;
-use crate::harness::{Identity, World};
+use crate::harness::{Identity, World, tests_run_as_root};
 use crate::host;
 
 /// The network of all hosts. Its addresses are public, and never leave the namespaces.
 const NETWORK: &str = "203.0.114";
 const HOSTS: [&str; 7] =
     ["web.test", "other.test", "grpc.test", "pypi.test", "npm.test", "git.test", "registry.test"];
+/// The same of version 6, and a host that has no other address.
+const NETWORK_6: &str = "2a00:1098:7:";
+const HOST_6: &str = "six.test";
 /// What the tests need.
 const PROGRAMS: [&str; 8] =
     ["/usr/sbin/ip", "unshare", "nsenter", "node", "npm", "git", "curl", "/usr/bin/python3"];
@@ -49,6 +52,14 @@ impl Namespace {
 
     fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Whether it can have addresses of version 6.
+    fn has_version_6(&self) -> bool {
+        let pid = self.pid();
+        let words = ["-t", &pid, "-n", "cat", "/proc/sys/net/ipv6/conf/all/disable_ipv6"];
+        let read = Command::new("nsenter").args(words).output().unwrap();
+        read.stdout.starts_with(b"0")
     }
 
     fn ip(&self, arguments: &str) {
@@ -101,6 +112,12 @@ impl<'a> Internet<'a> {
             far.ip(&format!("addr add {NETWORK}.{}/32 dev in", 10 + at));
         }
         machine.ip(&format!("route add default via {NETWORK}.1"));
+        if machine.has_version_6() {
+            machine.ip(&format!("addr add {NETWORK_6}:2/64 dev out nodad"));
+            far.ip(&format!("addr add {NETWORK_6}:1/64 dev in nodad"));
+            far.ip(&format!("addr add {NETWORK_6}:10/128 dev in nodad"));
+            machine.ip(&format!("-6 route add default via {NETWORK_6}:1"));
+        }
 
         let place = |name: &str| world.path(name).to_str().unwrap().to_owned();
         let [hosts, resolver, trusted] = ["hosts", "resolv.conf", "authorities.pem"].map(place);
@@ -115,7 +132,7 @@ impl<'a> Internet<'a> {
         world.plant(Path::new(&trusted), &pem("CERTIFICATE", authority.der()));
         let issuer = Issuer::new(params, key);
         let own = KeyPair::generate().unwrap();
-        let names = HOSTS.map(str::to_owned);
+        let names: Vec<_> = HOSTS.iter().chain([&HOST_6]).map(|name| (*name).to_owned()).collect();
         let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
         let far_files = world.path("far");
         std::fs::create_dir(&far_files).unwrap();
@@ -160,12 +177,11 @@ impl<'a> Internet<'a> {
     /// `stockade WORDS` on the machine.
     fn stockade(&self, words: &[&str]) -> Call {
         let [hosts, resolver, trusted] = &self.files;
-        let (pid, probe) = (self.machine.pid(), self.world.path("bin/probe"));
-        let stockade = self.world.path("bin/stockade");
-        let mut all = vec!["-t", &pid, "-n", probe.to_str().unwrap()];
-        all.extend(["with-authorities", hosts, resolver, trusted, stockade.to_str().unwrap()]);
+        let stockade = self.world.binary();
+        let mut all =
+            vec!["with-authorities", hosts, resolver, trusted, stockade.to_str().unwrap()];
         all.extend(words);
-        self.world.on_host(Path::new("/usr/bin/nsenter"), &all)
+        self.world.in_network_of(&self.machine.pid(), &self.world.probe(), &all)
     }
 
     /// `stockade run --discard OPTIONS -- sh -c SCRIPT` on the machine.
@@ -232,6 +248,11 @@ fn repository(directory: &Path) {
 
 /// Runs a test as root, if all programs are there.
 fn on_a_small_internet(name: &str, test: impl FnOnce(&Internet<'_>)) {
+    on_a_small_internet_as(Identity::Root, name, test);
+}
+
+/// The same as a user of the machine. Only root can make its network.
+fn on_a_small_internet_as(identity: Identity, name: &str, test: impl FnOnce(&Internet<'_>)) {
     let name = format!("small_internet::{name}");
     let is_there = |program: &&str| {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -240,7 +261,10 @@ fn on_a_small_internet(name: &str, test: impl FnOnce(&Internet<'_>)) {
     if let Some(missing) = PROGRAMS.iter().find(|program| !is_there(program)) {
         return skip(&name, &format!("{missing} is not installed"));
     }
-    Identity::Root.runs(&name, |world| test(&Internet::start(world)));
+    if !tests_run_as_root() {
+        return skip(&name, "the tests do not run as root, who alone connects networks");
+    }
+    identity.runs(&name, |world| test(&Internet::start(world)));
 }
 
 #[test]
@@ -309,6 +333,68 @@ fn requests_are_checked_in_each_protocol() {
         let told = internet.take();
         assert!(told.iter().all(|told| told["url"] != "/closed"), "{told:?}");
         assert_eq!(told.iter().filter(|told| told["url"] == "/open/a").count(), 2, "{told:?}");
+    });
+}
+
+#[test]
+fn an_ordinary_user_has_the_same_network() {
+    on_a_small_internet_as(Identity::User, "an_ordinary_user", |internet| {
+        let (first, second) = host::token();
+        let value = format!("sk-{first}{second}");
+        let options =
+            ["--allow", "web.test", "--allow", "private.test", "--secret", "API_KEY@web.test"];
+        let script = "id -u; for version in --http2 --http1.1; do \
+             curl -s $version -H \"authorization: Bearer $API_KEY\" https://web.test/; echo; done; \
+             curl -s http://web.test/plain; curl -s -m 20 https://other.test/; \
+             curl -s -m 20 https://private.test/";
+        let outcome = internet.call(&options, script).env("API_KEY", &value).finish();
+        assert!(
+            outcome.stdout.starts_with(&internet.world.identity.uid().to_string()),
+            "{outcome}"
+        );
+        assert!(!outcome.stdout.contains(&value), "{outcome}");
+        assert!(outcome.stderr.contains("not-allowed"), "{outcome}");
+        assert!(outcome.stderr.contains("internal-address"), "{outcome}");
+        let told = internet.take();
+        let sent = format!("Bearer {value}");
+        let with_secret = told.iter().filter(|told| told["authorization"] == sent.as_str());
+        let versions: Vec<_> = with_secret.map(|told| told["version"].clone()).collect();
+        assert_eq!(versions, ["2.0", "1.1"], "{told:?}");
+        assert!(told.iter().any(|told| told["url"] == "/plain"), "{told:?}");
+    });
+}
+
+#[test]
+fn hosts_of_version_6_are_reached_and_what_leads_inside_is_not() {
+    on_a_small_internet("version_6", |internet| {
+        if !internet.machine.has_version_6() {
+            return skip("small_internet::version_6", "this machine has no IPv6");
+        }
+        let literal = format!("[{NETWORK_6}:10]:80");
+        let inside = ["private6.test", "mapped6.test", "translated6.test", "mixed.test"];
+        let mut options = vec!["--allow", HOST_6, "--allow", &literal];
+        options.extend(inside.iter().flat_map(|name| ["--allow", *name]));
+        let lookups: Vec<_> =
+            inside.iter().map(|name| format!("curl -s -m 20 https://{name}/")).collect();
+        let script = format!(
+            "curl -s --http2 https://{HOST_6}/two; curl -s --http1.1 https://{HOST_6}/one; \
+             curl -4 -s http://{HOST_6}/four; curl -g -s http://{literal}/literal; \
+             curl -g -s http://[{NETWORK_6}:1]/other; {}; true",
+            lookups.join("; ")
+        );
+        let outcome = internet.shell(&options, &script);
+        for url in ["/two", "/one", "/four", "/literal"] {
+            assert!(outcome.stdout.contains(&format!("\"url\":\"{url}\"")), "{url}: {outcome}");
+        }
+        let told = internet.take();
+        assert_eq!(told.len(), 4, "{told:?}");
+        for name in inside {
+            let line = outcome.stderr.lines().find(|line| line.contains(name));
+            assert!(
+                line.is_some_and(|line| line.contains("internal-address")),
+                "{name}: {outcome}"
+            );
+        }
     });
 }
 

@@ -125,9 +125,12 @@ impl Credentials {
     /// most specific.
     fn for_request<'a>(&'a self, name: &'a Name, port: u16, head: &Head) -> Vec<&'a Credential> {
         let (method, target) = (head.method.clone(), head.target.clone());
+        // A server may take it for another request than the one that its first line says.
+        let is_uncertain = head.overrides_itself();
         let all: Vec<_> = self
             .for_host(name, port)
             .filter(|own| own.binding.applies_to_request(&method, &target))
+            .filter(|own| own.binding.requests.is_all() || !is_uncertain)
             .collect();
         let is_best = |own: &&Credential| {
             !all.iter().any(|other| {

@@ -7,6 +7,7 @@
 pub mod body;
 pub(crate) mod grammar;
 pub mod http;
+pub(crate) mod names;
 pub mod other;
 pub mod tls;
 
@@ -125,6 +126,16 @@ pub(crate) fn check(host: &Host, name: &Name, head: &mut Head) -> Result<Body, R
         None => head.set_host(name.as_str()),
     }
     head.body()
+}
+
+/// Checks that a request names no other port than that of its connection: a gateway may choose by it
+/// what it is for. `head` has been checked.
+pub(crate) fn check_port(host: &Host, port: u16, head: &Head) -> Result<(), Refusal> {
+    let Some(text) = head.host()? else { return Ok(()) };
+    match http::authority(&text)?.1 {
+        Some(own) if own != port => Err(Refusal::mismatch(host, Evidence::HostHeader, &text)),
+        _ => Ok(()),
+    }
 }
 
 fn is_same(name: &Name, claimed: &str) -> bool {

@@ -19,7 +19,7 @@ use crate::authority::Protocol;
 use crate::carried::Carried;
 use crate::credentials::Credentials;
 use crate::first_bytes::http::Head;
-use crate::first_bytes::{check, http};
+use crate::first_bytes::{check, check_port, http};
 use crate::http2::Streams;
 use crate::limits::Limits;
 use crate::negotiation;
@@ -187,6 +187,7 @@ impl Interception<'_> {
         }
         let has_host = head.host()?.is_some() || head.target_authority()?.is_some();
         let (rest, body) = check(&host, &self.name, &mut head)?.split(rest)?;
+        check_port(&host, self.port, &head)?;
         // They may have changed since the connection was made; there is none if nothing is about the
         // host any more.
         let now = Self::of(self.sandbox, &host, self.port);

@@ -35,6 +35,8 @@ mod learning;
 mod limits;
 mod listeners;
 mod meter;
+#[cfg(test)]
+mod misuse_tests;
 mod name_table;
 mod negotiation;
 mod placeholders;

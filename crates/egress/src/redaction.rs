@@ -385,6 +385,56 @@ mod tests {
         }
     }
 
+    /// Basic authentication that a host repeats in base64, a token with JSON in it, and others.
+    #[test]
+    fn a_value_is_found_in_a_text_that_is_encoded_as_a_whole() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+
+        let value = "tok_9f~?>&\"'</ 81d77a";
+        let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let wide: Vec<u8> = value.bytes().flat_map(|byte| [byte, 0]).collect();
+        let mut all = vec![STANDARD.encode(&wide)];
+        for before in ["", "a", "ab", "abc"] {
+            for inner in [
+                STANDARD.encode(value),
+                STANDARD.encode(format!("user:{value}")),
+                hex(value),
+                value.replace('"', "\\\"").replace('/', "\\/"),
+                percent_encoded(value.as_bytes()),
+            ] {
+                let text = format!("{before} {inner}");
+                all.extend([STANDARD.encode(&text), URL_SAFE_NO_PAD.encode(&text), hex(&text)]);
+                // Base64 in JSON, and in lines.
+                all.push(STANDARD.encode(&text).replace('/', "\\/"));
+                let lines = STANDARD.encode(format!("{}{text}", "x".repeat(60)));
+                let (one, two) = lines.split_at(76);
+                all.push(format!("{one}\r\n{two}"));
+            }
+        }
+        for form in all {
+            let text = format!("{{\"a\": \"{form}\"}}");
+            let own = || {
+                let mut own = redaction(&[value]);
+                own.add_forms(value.as_bytes(), b"[placeholder]");
+                own
+            };
+            let covered = String::from_utf8(own().whole(text.as_bytes())).unwrap();
+            let stars = covered.matches('*').count();
+            assert!(stars >= value.len() && covered.ends_with("\"}"), "{text} {covered}");
+            let longest = form.len() - 20 - (form.len() - 20) / 3;
+            assert!(form.contains("\r\n") || stars >= longest, "{text} {covered}");
+            for cut in (0..text.len()).step_by(7) {
+                let mut body = BodyRedaction::new(own());
+                let mut output = Vec::new();
+                body.push(&text.as_bytes()[..cut], &mut output);
+                body.push(&text.as_bytes()[cut..], &mut output);
+                body.release(&mut output);
+                assert_eq!(String::from_utf8(output).unwrap(), covered, "{cut}");
+            }
+        }
+    }
+
     /// What a host does that writes for other readers, or writes what was written already.
     #[test]
     fn a_value_is_found_in_rarer_forms() {

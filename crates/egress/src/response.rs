@@ -211,28 +211,20 @@ impl ResponseHead {
         if self.elements("content-encoding").any(is_coded) {
             return Err("its body is compressed although it was requested uncompressed");
         }
+        let mut of_messages = ["grpc-encoding", "connect-content-encoding"].into_iter();
+        if of_messages.any(|name| self.elements(name).any(is_coded)) {
+            return Err("its messages are compressed although none was to be");
+        }
         if self.status == 226 || self.elements("im").next().is_some() {
             return Err("its body is a difference although the whole was requested");
         }
-        let kind = self.values("content-type").next().unwrap_or_default().to_ascii_lowercase();
-        let is_partial = self.status == 206
+        if self.status == 206
             || (self.status != 416 && self.values("content-range").next().is_some())
-            || kind.starts_with(b"multipart/byteranges");
-        if is_partial {
-            return Err("its body is a part although the whole was requested");
+        {
+            return Err(PARTIAL);
         }
-        let kind = String::from_utf8_lossy(&kind);
-        let mut parameters = kind.split(';').skip(1).filter_map(|text| text.trim().split_once('='));
-        let unlike = parameters.any(|(name, value)| {
-            let value = value.trim().trim_matches(['"', '\'']);
-            name.trim() == "charset"
-                && !value.is_empty()
-                && !LIKE_ASCII.iter().any(|known| value.starts_with(known))
-        });
-        if unlike {
-            return Err("its character encoding is not compatible with ASCII");
-        }
-        Ok(())
+        // A client may take the first or the last one.
+        self.values("content-type").try_for_each(check_kind)
     }
 
     /// The redacted head for the client.
@@ -270,6 +262,27 @@ impl ResponseHead {
         bytes.extend_from_slice(b"\r\n");
         bytes
     }
+}
+
+const PARTIAL: &str = "its body is a part although the whole was requested";
+
+/// Whether a value in a body of this type would be found.
+fn check_kind(kind: &[u8]) -> Result<(), &'static str> {
+    let kind = String::from_utf8_lossy(kind).to_ascii_lowercase();
+    if kind.starts_with("multipart/byteranges") {
+        return Err(PARTIAL);
+    }
+    let mut parameters = kind.split(';').skip(1).filter_map(|text| text.trim().split_once('='));
+    let unlike = parameters.any(|(name, value)| {
+        let value = value.trim().trim_matches(['"', '\'']);
+        name.trim() == "charset"
+            && !value.is_empty()
+            && !LIKE_ASCII.iter().any(|known| value.starts_with(known))
+    });
+    if unlike {
+        return Err("its character encoding is not compatible with ASCII");
+    }
+    Ok(())
 }
 
 /// A header with the end of its line.
@@ -329,6 +342,9 @@ mod tests {
             "200 OK|Content-Type: text/plain; charset=utf-16le",
             "200 OK|Content-Type: text/plain;Charset=\"UTF-7\"",
             "200 OK|Content-Type: text/plain; charset=ibm037",
+            "200 OK|Content-Type: text/plain|Content-Type: text/plain; charset=utf-16",
+            "200 OK|Content-Type: application/grpc-web+proto|Grpc-Encoding: gzip",
+            "200 OK|Content-Type: application/connect+json|Connect-Content-Encoding: gzip",
         ] {
             assert!(body(text, EXCHANGE).is_err(), "{text}");
             // Nothing of a credential is in a response of a host that has none.

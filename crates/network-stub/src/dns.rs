@@ -91,8 +91,12 @@ mod tests {
         let (response, wanted) = answer(&query("Packages.example.com")).unwrap();
         assert_eq!(response[..12], [0x12, 0x34, 0x81, 0x83, 0, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(response.len(), 12 + "packages.example.com".len() + 2 + 4);
-        assert_eq!(wanted.unwrap().allow(), "--allow packages.example.com");
-        for name in ["db", "a.local", "5.0.0.10.in-addr.arpa", "_http._tcp.example.com"] {
+        assert_eq!(wanted.unwrap().allow().unwrap(), "--allow packages.example.com");
+        for name in ["db", "a.local"] {
+            let wanted = answer(&query(name)).unwrap().1.unwrap();
+            assert_eq!((wanted.to_string(), wanted.allow()), (name.to_owned(), None));
+        }
+        for name in ["5.0.0.10.in-addr.arpa", "_http._tcp.example.com"] {
             let (response, wanted) = answer(&query(name)).unwrap();
             assert_eq!((response[3] & 15, wanted), (NO_SUCH_NAME, None), "{name}");
         }

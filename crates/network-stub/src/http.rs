@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn wanted(line: &str) -> Option<String> {
-        answer(format!("{line}\r\nHost: x\r\n\r\n").as_bytes()).1.map(|wanted| wanted.allow())
+        answer(format!("{line}\r\nHost: x\r\n\r\n").as_bytes()).1.and_then(|wanted| wanted.allow())
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Inner {
                      STOCKADE_REGISTRIES={registry} before stockade serve"
                 )));
         }
-        let waiting = self.downloads.begin(&caller.owner, name);
+        let waiting = self.downloads.begin(&caller.owner, name, caller.remote)?;
         source.pull(request, Box::new(waiting.report())).await
     }
 

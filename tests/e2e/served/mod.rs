@@ -32,7 +32,7 @@ mod machine;
 mod operations;
 mod own_programs;
 mod playground;
-mod port_app;
+pub(crate) mod port_app;
 mod ports;
 mod principals;
 mod properties;
@@ -163,7 +163,7 @@ impl Address {
     }
 }
 
-fn head(line: &str, host: &str, headers: &[&str], body: &[u8]) -> String {
+pub(crate) fn head(line: &str, host: &str, headers: &[&str], body: &[u8]) -> String {
     let mut head = format!("{line} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
     if !body.is_empty() || line.starts_with("POST") {
         head.push_str(&format!("content-length: {}\r\n", body.len()));

@@ -99,7 +99,7 @@ pub(super) fn session(response: &Response) -> String {
 }
 
 /// Creates a sandbox in which the application listens, and returns its id.
-pub(super) fn start_app(server: &Address, key: &str, ports: &[&str], extensions: &Value) -> String {
+pub(crate) fn start_app(server: &Address, key: &str, ports: &[&str], extensions: &Value) -> String {
     let mut request = json!({ "image": { "uri": "host" }, "timeout": 600, "entrypoint": [] });
     if !extensions.is_null() {
         request["extensions"] = extensions.clone();

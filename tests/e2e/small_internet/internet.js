@@ -14,14 +14,24 @@ const [network, key, certificate, packages, repositories] = process.argv.slice(2
 const HOSTS = ["web.test", "other.test", "grpc.test", "pypi.test", "npm.test", "git.test", "registry.test"];
 // Names of the internet that lead inside.
 const INSIDE = { "private.test": "10.0.0.5", "loopback.test": "127.0.0.1" };
+// Names with an address of version 6, as hexadecimal digits: a host, and what leads inside. One of them
+// also has a public address of version 4.
+const SIX = {
+  "six.test": "2a001098000700000000000000000010",
+  "private6.test": "fd000000000000000000000000000005",
+  "mapped6.test": "00000000000000000000ffff0a000005",
+  "translated6.test": "0064ff9b00000000000000000a000005",
+  "mixed.test": "00000000000000000000000000000001",
+};
 
 function addressOf(name) {
   if (name in INSIDE) return INSIDE[name];
+  if (name === "mixed.test") return `${network}.10`;
   const at = HOSTS.indexOf(name);
   return at < 0 ? undefined : `${network}.${10 + at}`;
 }
 
-// DNS (RFC 1035): addresses of version 4, and nothing else.
+// DNS (RFC 1035, RFC 3596): addresses of both versions, and nothing else.
 const names = dgram.createSocket("udp4");
 names.on("message", (question, from) => {
   const labels = [];
@@ -32,14 +42,19 @@ names.on("message", (question, from) => {
   }
   const end = at + 5;
   const type = question.readUInt16BE(at + 1);
-  const address = addressOf(labels.join(".").toLowerCase());
+  const name = labels.join(".").toLowerCase();
+  const address = addressOf(name);
+  const found =
+    type === 1 && address ? Buffer.from(address.split(".").map(Number))
+    : type === 28 && name in SIX ? Buffer.from(SIX[name], "hex")
+    : undefined;
   const head = Buffer.from(question.subarray(0, 12));
-  head.writeUInt16BE(address ? 0x8180 : 0x8183, 2);
-  head.writeUInt16BE(address && type === 1 ? 1 : 0, 6);
+  head.writeUInt16BE(address || name in SIX ? 0x8180 : 0x8183, 2);
+  head.writeUInt16BE(found ? 1 : 0, 6);
   head.writeUInt32BE(0, 8);
   const parts = [head, question.subarray(12, end)];
-  if (address && type === 1) {
-    parts.push(Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address.split(".").map(Number)]));
+  if (found) {
+    parts.push(Buffer.from([0xc0, 12, 0, type, 0, 1, 0, 0, 0, 60, 0, found.length]), found);
   }
   names.send(Buffer.concat(parts), from.port, from.address);
 });

@@ -206,24 +206,35 @@ fn print_misdirected(heard: &DeniedConnections) {
 }
 
 /// The hosts that programs asked for without network access: one line of arguments that would allow
-/// them. They are the sandbox's own words, which the line says.
+/// those of the public internet. They are the sandbox's own words, which the line says, so that hosts of
+/// private networks are named only.
 fn print_wanted(wanted: &WantedHosts) {
     if wanted.is_empty() {
         return;
     }
-    let arguments: Vec<_> = wanted.listed().map(WantedHost::allow).collect();
-    let others = arguments.len().saturating_sub(MAX_LISTED);
+    let others = wanted.listed().count().saturating_sub(MAX_LISTED);
     let others = wanted.unlisted().saturating_add(others as u64);
     let more = match others {
         0 => String::new(),
         others => format!("; {others} more are not listed here"),
     };
-    eprint_line!(
-        "stockade: the sandbox has no network access [{}]; its programs asked for these hosts, which you can allow{more}",
-        Code::EgressDenied
-    );
-    let shown: Vec<_> = arguments.into_iter().take(MAX_LISTED).collect();
-    eprint_line!("  hint: {}", shown.join(" "));
+    let (public, private): (Vec<_>, Vec<_>) =
+        wanted.listed().take(MAX_LISTED).partition(|host| host.is_public());
+    let access = format!("the sandbox has no network access [{}]", Code::EgressDenied);
+    if !public.is_empty() {
+        eprint_line!(
+            "stockade: {access}; its programs asked for these hosts, which you can allow{more}"
+        );
+        let arguments: Vec<_> = public.into_iter().filter_map(WantedHost::allow).collect();
+        eprint_line!("  hint: {}", arguments.join(" "));
+    }
+    if !private.is_empty() {
+        let names: Vec<_> = private.into_iter().map(WantedHost::to_string).collect();
+        let names = names.join(", ");
+        eprint_line!(
+            "stockade: {access}; its programs asked for hosts of a private network: {names}{more}"
+        );
+    }
 }
 
 /// The most denied connections that are printed as text.

@@ -19,6 +19,15 @@ const QUIET: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a line says how far a download is, where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// The most stages of which a line says that they have begun. A download has a few, but a server is not
+/// trusted with the number.
+const MAX_STAGES: usize = 32;
+/// The most lines about how far it is: as many as a download takes that a server does not give up.
+const MAX_LINES: usize = 1000;
+/// The shortest time between two questions, also to a server that always has news.
+const PACE: Duration = Duration::from_millis(100);
+/// The most characters of the name of a registry that are shown.
+const HOST_CHARACTERS: usize = 100;
 
 /// Waits for an operation of the server that may download an image, and shows how far the download is.
 pub(crate) async fn with_progress<T>(
@@ -51,6 +60,7 @@ async fn follow(remote: &Remote, image: &str) {
                 if let Some(line) = view.show(&progress, Instant::now()) {
                     view.bar.suspend(|| eprint_line!("stockade: {}", escaped(&line)));
                 }
+                tokio::time::sleep(PACE).await;
             }
         }
     }
@@ -62,6 +72,8 @@ struct View {
     bar: ProgressBar,
     last: Option<DownloadProgress>,
     last_line: Option<Instant>,
+    stages: usize,
+    lines: usize,
 }
 
 impl View {
@@ -71,40 +83,52 @@ impl View {
             bar.set_style(style);
         }
         bar.set_prefix(escaped(image).into_owned());
-        Self { image: image.to_owned(), bar, last: None, last_line: None }
+        Self { image: image.to_owned(), bar, last: None, last_line: None, stages: 0, lines: 0 }
     }
 
     /// Moves the bar. Returns a line, if there is something to say.
     fn show(&mut self, progress: &DownloadProgress, now: Instant) -> Option<String> {
         use DownloadProgress::{Pulling, Unpacking, Waiting};
-        let image = &self.image;
         let last = self.last.replace(progress.clone());
+        if last.as_ref() == Some(progress) {
+            return None;
+        }
+        let is_new = last
+            .is_none_or(|last| std::mem::discriminant(&last) != std::mem::discriminant(progress));
+        if is_new {
+            self.stages = self.stages.saturating_add(1);
+        }
+        let is_said = is_new && self.stages <= MAX_STAGES;
+        let image = &self.image;
         match progress {
-            _ if last.as_ref() == Some(progress) => None,
-            Waiting => Some(format!("the server waits for another download before {image}")),
+            Waiting => {
+                is_said.then(|| format!("the server waits for another download before {image}"))
+            }
             Unpacking => {
                 self.bar.finish_and_clear();
-                Some(format!("the server unpacks {image}"))
+                is_said.then(|| format!("the server unpacks {image}"))
             }
             Pulling { host, layers, missing_layers, received_bytes, total_bytes } => {
                 self.bar.set_length(*total_bytes);
                 self.bar.set_position(*received_bytes);
-                if !matches!(last, Some(Pulling { .. })) {
+                let total = size(*total_bytes);
+                if is_said {
                     self.last_line = Some(now);
+                    let host: String = host.chars().take(HOST_CHARACTERS).collect();
                     return Some(format!(
                         "the server pulls {image} from {host}: {missing_layers} of {layers} \
-                         layers, {}",
-                        size(*total_bytes)
+                         layers, {total}"
                     ));
                 }
                 let is_late = self
                     .last_line
                     .is_none_or(|last| now.saturating_duration_since(last) >= LINE_INTERVAL);
-                if !self.bar.is_hidden() || !is_late {
+                if !self.bar.is_hidden() || !is_late || self.lines >= MAX_LINES {
                     return None;
                 }
+                self.lines += 1;
                 self.last_line = Some(now);
-                let (received, total) = (size(*received_bytes), size(*total_bytes));
+                let received = size(*received_bytes);
                 Some(format!("the server pulls {image}: {received} of {total}"))
             }
         }
@@ -151,5 +175,41 @@ mod tests {
             let line = view.show(&progress, start + Duration::from_secs(after));
             assert_eq!(line.as_deref(), expected, "{progress:?}");
         }
+    }
+
+    #[test]
+    fn a_server_says_only_so_much() {
+        let start = Instant::now();
+        let mut view = View::new("app:1", false);
+        let mut lines = Vec::new();
+        for number in 0..10_000_u64 {
+            let progress = match number % 3 {
+                0 => DownloadProgress::Waiting,
+                1 => DownloadProgress::Unpacking,
+                _ => DownloadProgress::Pulling {
+                    host: "h".repeat(1 << 20),
+                    layers: 1,
+                    missing_layers: 1,
+                    received_bytes: number,
+                    total_bytes: u64::MAX,
+                },
+            };
+            // All of it within a minute.
+            lines.extend(view.show(&progress, start + Duration::from_millis(number * 6)));
+        }
+        assert!(lines.len() <= MAX_STAGES + 6, "{}", lines.len());
+        assert!(lines.iter().all(|line| line.len() < 200), "{lines:?}");
+        // Nor for ever.
+        let later = (0..10_000_u64).filter_map(|number| {
+            let progress = DownloadProgress::Pulling {
+                host: "h".to_owned(),
+                layers: 1,
+                missing_layers: 1,
+                received_bytes: number,
+                total_bytes: u64::MAX,
+            };
+            view.show(&progress, start + Duration::from_secs(60 + number * 60))
+        });
+        assert!(later.count() <= MAX_LINES);
     }
 }

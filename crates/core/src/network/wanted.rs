@@ -1,10 +1,12 @@
 //! The hosts that programs in a sandbox without network access asked for. They are the sandbox's own
 //! words: nothing was resolved or connected to, and only a user may decide to allow them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{AllowedHost, Host};
-use crate::address::{classify, is_internal_name};
+use crate::address::{Class, classify, is_internal_name};
 
 /// The most hosts that are listed. Further ones are only counted.
 pub const MAX_WANTED: usize = 64;
@@ -24,23 +26,40 @@ pub struct WantedHost {
 }
 
 impl WantedHost {
-    /// The host, if a user can be offered to allow it. Programs can name any address; what belongs to
-    /// a private network or to this machine is never offered, nor are names that are no hosts.
+    /// The host, if it is one that a user can know: not the sandbox itself, and no name that is none of
+    /// a host.
     pub fn new(host: Host, port: Option<u16>) -> Option<Self> {
-        let is_offered = match &host {
-            Host::Address(address) => classify(*address).is_public(),
+        let is_host = match &host {
+            Host::Address(address) => {
+                !matches!(classify(*address), Class::Loopback | Class::Unspecified)
+            }
             Host::Name(name) => {
                 let name = name.as_str();
                 let top = name.rsplit('.').next().unwrap_or_default();
-                !is_internal_name(name) && !NO_HOSTS.contains(&top) && !name.starts_with('_')
+                top != "localhost" && !NO_HOSTS.contains(&top) && !name.starts_with('_')
             }
         };
-        is_offered.then_some(Self { host, port })
+        is_host.then_some(Self { host, port })
     }
 
-    /// The argument that allows it.
-    pub fn allow(&self) -> String {
-        format!("--allow {}", AllowedHost::new(&self.host, self.port))
+    /// Whether it is one of the public internet.
+    pub fn is_public(&self) -> bool {
+        match &self.host {
+            Host::Address(address) => classify(*address).is_public(),
+            Host::Name(name) => !is_internal_name(name.as_str()),
+        }
+    }
+
+    /// The argument that allows it. Programs can name any host; one of a private network or of this
+    /// machine is never offered.
+    pub fn allow(&self) -> Option<String> {
+        self.is_public().then(|| format!("--allow {}", AllowedHost::new(&self.host, self.port)))
+    }
+}
+
+impl fmt::Display for WantedHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        AllowedHost::new(&self.host, self.port).fmt(f)
     }
 }
 
@@ -85,7 +104,7 @@ impl WantedHosts {
         self.unlisted
     }
 
-    /// Whether nothing was asked for that could be allowed.
+    /// Whether no host was asked for.
     pub const fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
@@ -103,25 +122,31 @@ mod tests {
     fn only_public_hosts_are_offered() {
         for host in ["a.example.com", "93.184.216.34", "2606:2800::1", "xn--bcher-kva.example.org"]
         {
-            assert!(wanted(host, Some(443)).is_some(), "{host}");
+            assert!(wanted(host, Some(443)).unwrap().allow().is_some(), "{host}");
         }
         for host in [
-            "127.0.0.1",
             "10.0.0.5",
             "169.254.169.254",
             "100.64.0.1",
-            "::1",
             "fd00::1",
             "::ffff:10.0.0.5",
             "64:ff9b::a00:5",
-            "0.0.0.0",
-            "localhost",
-            "a.localhost",
             "db",
             "printer.local",
             "host.stockade.internal",
             "metadata.google.internal",
             "metadata.goog",
+        ] {
+            let named = wanted(host, Some(443)).unwrap();
+            assert_eq!(named.allow(), None, "{host}");
+            assert!(named.to_string().ends_with(":443"), "{named}");
+        }
+        for host in [
+            "127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "localhost",
+            "a.localhost",
             "_http._tcp.deb.example.org",
             "1.0.18.198.in-addr.arpa",
             "8.b.d.0.1.0.0.2.ip6.arpa",
@@ -143,7 +168,7 @@ mod tests {
         ] {
             assert_eq!(all.add(wanted(host, port).unwrap()), is_new);
         }
-        let listed: Vec<_> = all.listed().map(WantedHost::allow).collect();
+        let listed: Vec<_> = all.listed().filter_map(WantedHost::allow).collect();
         assert_eq!(listed, ["--allow a.example.com:443", "--allow b.example.com"]);
         for number in 0..1000 {
             all.add(wanted(&format!("n{number}.example.com"), None).unwrap());

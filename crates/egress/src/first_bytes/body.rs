@@ -5,29 +5,13 @@
 use stockade_core::network::Refusal;
 
 use super::grammar;
+use super::names::check_trailer;
 use super::other::Other;
 
 /// The most bytes of all trailers.
 const TRAILER_BYTES: usize = 8 << 10;
 /// The most digits of the size of a chunk, so that it fits into a signed number of 64 bits.
 const SIZE_DIGITS: u8 = 15;
-/// Headers that must not be in a trailer, because they have a meaning for the whole message.
-const NOT_IN_TRAILERS: &[&str] = &[
-    "authorization",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "cookie",
-    "expect",
-    "host",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// How much follows a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
@@ -191,9 +175,7 @@ impl Chunks {
             return Ok(());
         }
         let (name, _) = grammar::field(line)?;
-        if NOT_IN_TRAILERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
-            return Err("a trailer of the request has a meaning for the whole message");
-        }
+        check_trailer(&name)?;
         self.line.clear();
         Ok(())
     }
@@ -256,6 +238,9 @@ mod tests {
             "\u{663}\r\nabc\r\n",
             "0\r\nHost: evil.example\r\n\r\n",
             "0\r\nContent-Length: 5\r\n\r\n",
+            "0\r\ncontent_length: 5\r\n\r\n",
+            "0\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
+            "0\r\nX_Original_URL: /other\r\n\r\n",
             "0\r\nno colon\r\n\r\n",
             "0\r\n X: folded\r\n\r\n",
             "0\r\nX: y\n\r\n",

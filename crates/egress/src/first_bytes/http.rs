@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use super::body::{Body, Chunks};
 use super::grammar::{self, is_token};
+use super::names::{hyphenated, overrides};
 use super::other::{is_blank, is_like_request};
 
 /// The longest head, in bytes, and the most headers of a response.
@@ -32,17 +33,6 @@ pub(crate) const BASIC: &[u8] = b"Basic ";
 
 /// Headers that define the framing or the host of a message.
 pub(crate) const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
-
-/// Headers by which frameworks let a client replace the method or the path of its request.
-const OVERRIDING: &[&str] = &[
-    "x-http-method",
-    "x-http-method-override",
-    "x-method-override",
-    "x-original-method",
-    "x-original-uri",
-    "x-original-url",
-    "x-rewrite-url",
-];
 
 /// The parameter of a query that replaces the method (Rails, Laravel, Express).
 const METHOD_PARAMETER: &[u8] = b"_method";
@@ -152,9 +142,8 @@ impl Head {
     }
 
     fn check_names(&self) -> Result<(), &'static str> {
-        // Gateways take an underscore for a hyphen.
         let is_disguised = |name: &str| {
-            let plain = name.replace('_', "-");
+            let plain = hyphenated(name);
             plain != name && FRAMING.iter().any(|other| plain.eq_ignore_ascii_case(other))
         };
         if self.headers.iter().any(|(name, _)| is_disguised(name)) {
@@ -299,10 +288,6 @@ impl Head {
     /// Whether some server takes it for a request with another method or path than its first line
     /// has.
     pub(crate) fn overrides_itself(&self) -> bool {
-        let overrides = |name: &str| {
-            let name = name.replace('_', "-");
-            OVERRIDING.iter().any(|other| name.eq_ignore_ascii_case(other))
-        };
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
         let has_parameter = query.split(['&', ';']).any(|pair| {
             let name = pair.split_once('=').map_or(pair, |(name, _)| name);
@@ -354,9 +339,10 @@ impl Head {
         changed
     }
 
-    /// Removes all headers with a name.
+    /// Removes all headers with a name, and those that gateways and frameworks take for one with it.
     pub(crate) fn remove(&mut self, name: &str) {
-        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+        let name = hyphenated(name);
+        self.headers.retain(|(own, _)| !hyphenated(own).eq_ignore_ascii_case(&name));
     }
 
     /// Sets a header, and removes all others with its name.

@@ -36,13 +36,15 @@ pub(super) struct Redacted {
 /// The position in a sequence of messages of gRPC.
 #[derive(Default)]
 struct Messages {
-    /// The first bytes of a message: whether it is compressed, and its length.
+    /// The first bytes of a message: its flags, and its length.
     prefix: Vec<u8>,
     /// How much of it is missing.
     missing: usize,
 }
 
 const PREFIX: usize = 5;
+/// The flag of a compressed message.
+const COMPRESSED: u8 = 1;
 
 impl Redacted {
     pub(super) fn new(redaction: Redaction, is_grpc: bool) -> Self {
@@ -66,9 +68,10 @@ impl Redacted {
                 let (prefix, rest) = bytes.split_at(wanted.min(bytes.len()));
                 messages.prefix.extend_from_slice(prefix);
                 bytes = rest;
-                let [is_compressed, length @ ..] = messages.prefix.as_slice() else { continue };
+                let [flags, length @ ..] = messages.prefix.as_slice() else { continue };
                 let Ok(length) = <[u8; 4]>::try_from(length) else { continue };
-                if *is_compressed != 0 {
+                // Trailers of gRPC-Web are a message with another flag.
+                if *flags & COMPRESSED != 0 {
                     return Err("a message of it is compressed although none was to be");
                 }
                 messages.missing =
@@ -137,6 +140,9 @@ mod tests {
     #[test]
     fn a_compressed_message_cannot_be_read() {
         assert!(redacted(true).push(&[1, 0, 0, 0, 1, b'x']).is_err());
+        assert!(redacted(true).push(&[0x81, 0, 0, 0, 1, b'x']).is_err());
+        let trailers = [0x80, 0, 0, 0, 1, b'x'];
+        assert_eq!(redacted(true).push(&trailers).unwrap(), trailers);
         // Other bodies have no messages.
         assert!(redacted(false).push(&[1, 0, 0, 0, 1]).is_ok());
     }

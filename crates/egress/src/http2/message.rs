@@ -91,8 +91,18 @@ pub(super) fn header_map<'a>(
     Ok(map)
 }
 
-/// Whether a message is one of gRPC.
+/// Whether a message is one of gRPC, or of gRPC-Web.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    kind(headers).starts_with(b"application/grpc")
+}
+
+/// Whether a body consists of messages of gRPC, each with its length before it. Those of
+/// `grpc-web-text` are written in base64.
+pub(super) fn has_messages(headers: &HeaderMap) -> bool {
+    is_grpc(headers) && !kind(headers).starts_with(b"application/grpc-web-text")
+}
+
+fn kind(headers: &HeaderMap) -> Vec<u8> {
     let kind = headers.get(http::header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with(b"application/grpc"))
+    kind.unwrap_or_default().to_ascii_lowercase()
 }

@@ -19,7 +19,9 @@ use super::answer::Answer;
 use super::body::{self, Redacted};
 use super::{LAST_FRAMES, Streams, message};
 use crate::activity::Activity;
-use crate::first_bytes::http::{FRAMING, Head};
+use crate::first_bytes::check_port;
+use crate::first_bytes::http::Head;
+use crate::first_bytes::names::check_trailer;
 use crate::negotiation;
 use crate::placeholders::Search;
 use crate::redaction::Redaction;
@@ -93,7 +95,7 @@ impl Streams<'_> {
         let host = self.host();
         let mut search = self.sandbox.search(self.transport, &host, self.port);
         let head = message::head(self.name, self.scheme(), &parts)?;
-        let outgoing = self.outgoing(head, message::is_grpc(&parts.headers), &mut search)?;
+        let outgoing = self.outgoing(head, &mut search)?;
         let idle = self.sandbox.limits().idle;
         // A host limits the number of streams.
         let ready = timeout(idle, client?.ready()).await;
@@ -122,12 +124,10 @@ impl Streams<'_> {
     }
 
     /// Checks a request, and puts the credentials into it.
-    fn outgoing(
-        &self,
-        mut head: Head,
-        is_grpc: bool,
-        search: &mut Search<'_>,
-    ) -> Result<Outgoing, Refusal> {
+    fn outgoing(&self, mut head: Head, search: &mut Search<'_>) -> Result<Outgoing, Refusal> {
+        if self.is_tls {
+            check_port(&self.host(), self.port, &head)?;
+        }
         let (policy, credentials) = self.current();
         check_request(&policy, self.name, self.port, &head)?;
         search.first(&head.to_origin(None))?;
@@ -147,9 +147,6 @@ impl Streams<'_> {
             // The only value that HTTP/2 has. Servers of gRPC demand it.
             if has_trailers {
                 head.set("te", b"trailers");
-            }
-            if is_grpc {
-                head.set("grpc-accept-encoding", b"identity");
             }
         }
         let exchange = Exchange::of(&head, is_redacted);
@@ -197,10 +194,8 @@ impl Streams<'_> {
         match from.trailers().await? {
             Some(trailers) => {
                 for (name, value) in &trailers {
-                    if FRAMING.contains(&name.as_str()) {
-                        let what = "a trailer of the request has a meaning for the whole message";
-                        return Err(Refusal::InvalidRequest { what }.into());
-                    }
+                    check_trailer(name.as_str())
+                        .map_err(|what| Refusal::InvalidRequest { what })?;
                     search.bytes(value.as_bytes())?;
                 }
                 to.send_trailers(trailers)?;
@@ -252,7 +247,7 @@ impl Receiving<'_> {
         self.activity.note();
         let head = Response::from_parts(head, ());
         self.check(&head)?;
-        let is_grpc = message::is_grpc(head.headers()) && self.exchange.is_redacted;
+        let is_grpc = message::has_messages(head.headers()) && self.exchange.is_redacted;
         answer.start(self.head(&head, &redaction)?, from.is_end_stream())?;
         if from.is_end_stream() {
             return Ok(());
@@ -297,10 +292,6 @@ impl Receiving<'_> {
         let own = headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
         let own = ResponseHead::of_stream(head.status().as_u16(), own.collect());
         own.body(self.exchange).map_err(|what| self.unreadable(what))?;
-        let is_coded = headers.get_all("grpc-encoding").iter().any(|value| value != "identity");
-        if self.exchange.is_redacted && is_coded {
-            return Err(self.unreadable("its messages are compressed although none was to be"));
-        }
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! HTTP/2 through the interception: a client inside, and hosts that the tests start.
 
+mod raw;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -334,6 +336,27 @@ async fn bodies_stream_both_ways_and_trailers_arrive() {
     let (head, body, _) = ask(&client, get("/large"), &large).await.unwrap();
     assert_eq!(head.status(), 200);
     assert!(body == large);
+}
+
+#[tokio::test]
+async fn trailers_of_a_request_change_nothing() {
+    let (outside, authority, _seen) = host2(NAME).await;
+    let (mut world, trusted) =
+        world(policy(rules(&[paths("allow", &["/*"])])), &[], &authority).await;
+    let client = client2(&world, outside, &trusted).await;
+    for name in
+        ["authorization", "content_length", "cookie", "x-http-method-override", "x_original_url"]
+    {
+        let mut client = client.clone().ready().await.unwrap();
+        let (response, mut to) = client.send_request(get("/"), false).unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers
+            .insert(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), "x".parse().unwrap());
+        to.send_trailers(trailers).unwrap();
+        // The response may have begun.
+        drop(timeout(PATIENCE, response).await.unwrap());
+        assert_eq!(world.refusal().await, "invalid-request", "{name}");
+    }
 }
 
 #[tokio::test]

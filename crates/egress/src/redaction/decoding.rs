@@ -2,10 +2,12 @@
 //! of HTML, and all else that writers put between or instead of characters. Each decoded byte keeps its
 //! place in the text. Which bytes are escaped does not matter: every writer chooses others.
 
+mod digits;
 mod numbers;
 
 use std::ops::Range;
 
+use self::digits::Digits;
 use self::numbers::Numbers;
 
 /// The longest escape of one character that is decoded, in bytes: `&#x000041;`.
@@ -33,6 +35,10 @@ enum Escapes {
 
 /// Those that are within each other: JSON in JSON, a link in a page, a page in JSON.
 const NESTED: &[Escapes] = &[Escapes::Percent, Escapes::Backslash, Escapes::References];
+
+/// Those that are within these, or within a text in digits.
+const DEEPER: &[Escapes] =
+    &[Escapes::Percent, Escapes::Backslash, Escapes::References, Escapes::Zeros, Escapes::Lines];
 
 /// How many escapes within each other are decoded.
 const LEVELS: usize = 3;
@@ -173,10 +179,11 @@ fn number(digits: &[u8], radix: u32) -> Option<u8> {
 }
 
 /// A decoded text.
+#[derive(Default)]
 pub(super) struct Decoded {
     pub(super) bytes: Vec<u8>,
-    /// Where each byte begins in the text, and where the last one ends.
-    places: Vec<usize>,
+    /// Where each byte is in the text.
+    places: Vec<Range<usize>>,
 }
 
 impl Decoded {
@@ -187,6 +194,10 @@ impl Decoded {
             let decoded = Self::of(text, &[escapes]);
             count += usize::from(decoded.is_some() && NESTED.contains(&escapes));
             decoded.iter().for_each(&mut found);
+            // Lines of base64 are one text.
+            if let (Escapes::Lines, Some(decoded)) = (escapes, &decoded) {
+                decoded.digits(&mut found);
+            }
         }
         for numbers in Numbers::ALL {
             numbers.decode(text).iter().for_each(&mut found);
@@ -195,15 +206,19 @@ impl Decoded {
             found(&quoted);
             quoted.again(NESTED).iter().for_each(&mut found);
         }
+        for decoded in Self::of_digits(text) {
+            found(&decoded);
+            decoded.again(DEEPER).iter().for_each(&mut found);
+        }
         // Without any escape there is none within another one.
         let Some(once) = (count > 0).then(|| Self::of(text, NESTED)).flatten() else { return };
         if count > 1 {
             found(&once);
         }
-        let deeper = [NESTED, &[Escapes::Zeros, Escapes::Lines]].concat();
+        once.digits(&mut found);
         let mut last = once;
         for _ in 1..LEVELS {
-            let Some(next) = last.again(&deeper) else { return };
+            let Some(next) = last.again(DEEPER) else { return };
             found(&next);
             last = next;
         }
@@ -214,35 +229,60 @@ impl Decoded {
         if !escapes.iter().any(|kind| kind.may_be_in(text)) {
             return None;
         }
-        let mut decoded = Self { bytes: Vec::with_capacity(text.len()), places: Vec::new() };
+        let mut decoded =
+            Self { bytes: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
         let (mut at, mut is_other) = (0, false);
         while let Some(byte) = text.get(at) {
             let escape = escapes.iter().find_map(|kind| kind.read(text, at));
             is_other |= escape.is_some();
             let (byte, length) = escape.unwrap_or((Some(*byte), 1));
             if let Some(byte) = byte {
-                decoded.bytes.push(byte);
-                decoded.places.push(at);
+                decoded.push(byte, at..at + length);
             }
             at += length;
         }
-        decoded.places.push(at);
         is_other.then_some(decoded)
+    }
+
+    /// The texts that are written in digits within a text.
+    fn of_digits(text: &[u8]) -> impl Iterator<Item = Self> {
+        let ways = Digits::ALL.iter().flat_map(|own| (0..own.phases()).map(|phase| (*own, phase)));
+        ways.filter_map(|(own, phase)| own.decode(text, phase))
+    }
+
+    /// Calls `found` with the texts that are written in digits within this one.
+    fn digits(&self, mut found: impl FnMut(&Self)) {
+        for decoded in Self::of_digits(&self.bytes) {
+            let decoded = decoded.within(self);
+            found(&decoded);
+            decoded.again(DEEPER).iter().for_each(&mut found);
+        }
     }
 
     /// The same text decoded once more.
     fn again(&self, escapes: &[Escapes]) -> Option<Self> {
-        let mut again = Self::of(&self.bytes, escapes)?;
-        for place in &mut again.places {
-            *place = self.places.get(*place).copied().unwrap_or_default();
+        Some(Self::of(&self.bytes, escapes)?.within(self))
+    }
+
+    /// The same with places in the text that another one was decoded from.
+    fn within(mut self, outer: &Self) -> Self {
+        for place in &mut self.places {
+            *place = outer.place(place.start, place.end);
         }
-        Some(again)
+        self
+    }
+
+    fn push(&mut self, byte: u8, place: Range<usize>) {
+        self.bytes.push(byte);
+        self.places.push(place);
     }
 
     /// The place in the text of some decoded bytes.
     pub(super) fn place(&self, start: usize, end: usize) -> Range<usize> {
-        let at = |index: usize| self.places.get(index).copied().unwrap_or_default();
-        at(start)..at(end)
+        let last = end.checked_sub(1).and_then(|last| self.places.get(last));
+        let start = self.places.get(start).map(|place| place.start);
+        let end = last.map_or(0, |place| place.end);
+        start.unwrap_or(end)..end
     }
 }
 

@@ -47,7 +47,10 @@ impl Served {
     fn end(self) -> Vec<String> {
         rustix::net::shutdown(&self.owner, rustix::net::Shutdown::Write).unwrap();
         self.thread.join().unwrap();
-        receive(&self.owner).listed().map(stockade_core::network::WantedHost::allow).collect()
+        receive(&self.owner)
+            .listed()
+            .filter_map(stockade_core::network::WantedHost::allow)
+            .collect()
     }
 }
 

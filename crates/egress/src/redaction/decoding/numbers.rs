@@ -76,7 +76,7 @@ impl Numbers {
 
     /// The sequences of a text, with a byte in between that no value has.
     pub(super) fn decode(self, text: &[u8]) -> Option<Decoded> {
-        let mut decoded = Decoded { bytes: Vec::new(), places: Vec::new() };
+        let mut decoded = Decoded::default();
         let mut sequence: Vec<Group> = Vec::new();
         let mut at = 0;
         while let Some(group) = self.next(text, at) {
@@ -87,7 +87,6 @@ impl Numbers {
             sequence.push(group);
         }
         self.add(text, &mut decoded, &mut sequence);
-        decoded.places.push(text.len());
         (!decoded.bytes.is_empty()).then_some(decoded)
     }
 
@@ -102,11 +101,9 @@ impl Numbers {
             // A number that is too large is no character.
             let bytes = text.get(start..end).and_then(|digits| self.bytes(digits));
             let bytes = bytes.unwrap_or_else(|| vec![NO_CHARACTER]);
-            decoded.places.extend(std::iter::repeat_n(start, bytes.len()));
-            decoded.bytes.extend(bytes);
+            bytes.iter().for_each(|byte| decoded.push(*byte, start..end));
         }
-        decoded.bytes.push(NO_CHARACTER);
-        decoded.places.push(end);
+        decoded.push(NO_CHARACTER, end..end);
     }
 }
 
