@@ -51,6 +51,7 @@ mod agent_ends;
 mod agent_sandboxes;
 mod agent_task;
 mod answers;
+mod budgets;
 mod cache_lookup;
 mod child_count;
 mod child_workflow;

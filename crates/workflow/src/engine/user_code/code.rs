@@ -12,7 +12,7 @@ use super::calls::{Interface, Rendering, TaskCall};
 use super::provider::{ProviderHost, ProviderName};
 use super::rust::{self, RustCode};
 use super::script::ScriptCode;
-use crate::authoring::{Error, Processes};
+use crate::authoring::{Error, Processes, TokenUsage};
 use crate::engine::program::Program;
 use crate::graph::{Function, Work};
 use crate::journal::SharedJournal;
@@ -73,6 +73,14 @@ impl UserCode {
         }
     }
 
+    /// The tokens that the agent of a call said it used; `None` if it did not say.
+    pub(crate) fn take_usage(&self, call: TaskCall<'_>) -> Option<TokenUsage> {
+        match self {
+            Self::Script(code) => code.take_usage(call),
+            Self::Rust(_) => None,
+        }
+    }
+
     /// The isolation of its realm, while there is one.
     pub(crate) async fn confinement(&self) -> Option<Confinement> {
         match self {
@@ -106,7 +114,7 @@ impl UserCode {
         heartbeats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         match self {
-            Self::Script(code) => code.work((call.run, call.demand), work, heartbeats).await,
+            Self::Script(code) => code.work(call, work, heartbeats).await,
             Self::Rust(code) => code.work(call, work, heartbeats).await,
         }
     }
