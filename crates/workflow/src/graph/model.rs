@@ -71,7 +71,7 @@ impl Order {
     pub fn limits(&self) -> Option<String> {
         let Self::Parallel { limit, subtrees } = self else { return None };
         let tasks = limit.map(|limit| format!("{limit} in parallel"));
-        let nodes = subtrees.map(|subtrees| format!("{subtrees} begun at a time"));
+        let nodes = subtrees.map(|subtrees| format!("subtrees: {subtrees} at a time"));
         let limits: Vec<_> = tasks.into_iter().chain(nodes).collect();
         (!limits.is_empty()).then(|| limits.join(", "))
     }

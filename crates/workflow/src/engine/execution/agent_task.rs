@@ -10,8 +10,9 @@ use stockade_api::{CommandLine, Ending};
 use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
-use super::budgets::{USAGE, report};
+use super::budgets::report;
 use super::state::{AgentEvents, Execution};
+use super::token_count::USAGE;
 use crate::engine::commands::{self, CommandResult, DEFAULT_TIMEOUT, Job, OUTPUT_LIMIT_BYTES};
 use crate::engine::redaction::Redaction;
 use crate::engine::state::EngineState;

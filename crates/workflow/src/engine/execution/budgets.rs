@@ -1,42 +1,18 @@
-//! The budgets of `<Aspects>`: the tokens that the agents of a run have used, and what happens to a task that
-//! starts when a budget is exceeded.
+//! The budgets of `<Aspects>`: what happens to a task that starts, or has ended, when a budget is exceeded.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use stockade_api::TaskStatus;
 
 use super::state::{AgentEvents, Execution};
+use super::token_count::USAGE;
 use crate::authoring::TokenUsage;
 use crate::engine::clock::now_ms;
 use crate::engine::task_error::TaskError;
 use crate::graph::{Budget, Exceeded, Task, Work};
 use crate::schedule::Key;
 use crate::sync::lock;
-
-/// The type of the event that tells how many tokens an attempt has used.
-pub(super) const USAGE: &str = "TokenUsageReported";
-
-/// The tokens that the agents of a run have used.
-#[derive(Debug, Default)]
-pub(super) struct TokenCount {
-    total: u64,
-    tasks: HashMap<Key, u64>,
-}
-
-impl TokenCount {
-    /// Adds what an event tells.
-    pub(super) fn add(&mut self, event: &Value) {
-        let number = |name: &str| event[name].as_u64().unwrap_or_default();
-        let used = number("inputTokens").saturating_add(number("outputTokens"));
-        let iteration = u32::try_from(number("iteration")).unwrap_or_default();
-        let key = Key { node: event["nodeId"].as_str().unwrap_or_default().to_owned(), iteration };
-        self.total = self.total.saturating_add(used);
-        let task = self.tasks.entry(key).or_default();
-        *task = task.saturating_add(used);
-    }
-}
 
 /// Adds the event of an attempt whose agent has told what it used, or a warning if a budget counts it.
 pub(super) fn report(
@@ -70,7 +46,7 @@ impl Execution {
         let elapsed = now_ms().saturating_sub(self.run.origin.created_at);
         let elapsed = u64::try_from(elapsed).unwrap_or_default();
         let used = [
-            (task.budgets.tokens, self.tokens.total, "tokens", "tokenBudget"),
+            (task.budgets.tokens, self.tokens.total(), "tokens", "tokenBudget"),
             (task.budgets.time, elapsed, "ms", "latencySlo"),
         ];
         for (budget, used, unit, name) in used {
@@ -104,7 +80,7 @@ impl Execution {
     pub(super) fn over_own_budget(&mut self, key: &Key, task: &Task) -> Option<TaskError> {
         let budget = task.budgets.tokens?;
         let most = budget.per_task?;
-        let used = self.tokens.tasks.get(key).copied().filter(|used| *used > most)?;
+        let used = self.tokens.of(key).filter(|used| *used > most)?;
         let message = format!(
             "task \"{}\" is over the `tokenBudget.perTask` of its <Aspects>: it has used {used} of {most} tokens",
             task.id

@@ -72,6 +72,7 @@ mod state;
 mod task_end;
 mod task_start;
 mod task_table;
+mod token_count;
 
 pub(super) use outcome::End;
 pub(super) use state::{Execution, journal_row};

@@ -8,7 +8,6 @@ use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Context, Failure};
 
 use super::agent_sandboxes::AgentSandboxes;
-use super::budgets::TokenCount;
 use super::child_count::WaitingChildren;
 use super::kept_files::KeptFiles;
 use super::ledger::Ledger;
@@ -16,6 +15,7 @@ use super::plan::RunPlan;
 use super::run_sandboxes::RunSandboxes;
 use super::start_queue::StartQueue;
 use super::task_table::TaskTable;
+use super::token_count::TokenCount;
 use crate::engine::redaction::Redaction;
 use crate::engine::sandbox;
 use crate::engine::state::EngineState;

@@ -22,7 +22,7 @@ use crate::rust_workflow::RustWorkflow;
 #[derive(Debug)]
 pub(crate) enum UserCode {
     /// A workflow file.
-    Script(ScriptCode),
+    Script(Box<ScriptCode>),
     /// A workflow in Rust.
     Rust(RustCode),
 }
@@ -34,7 +34,8 @@ impl UserCode {
         file: &Path,
         environment: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
-        Ok(Self::Script(ScriptCode::load(realms, file, environment).await?))
+        let code = ScriptCode::load(realms, file, environment).await?;
+        Ok(Self::Script(Box::new(code)))
     }
 
     /// The code of a stored program. `known` are the workflows in Rust of this engine.
@@ -46,7 +47,8 @@ impl UserCode {
     ) -> Result<Self, Error> {
         match program {
             Program::Files(sources) => {
-                Ok(Self::Script(ScriptCode::new(realms.clone(), sources, environment)))
+                let code = ScriptCode::new(realms.clone(), sources, environment);
+                Ok(Self::Script(Box::new(code)))
             }
             Program::Rust(name) => Ok(Self::Rust(RustCode::new(name.find_in(known)?))),
         }
