@@ -4,7 +4,8 @@
 //! A block is a program by itself if its language is TypeScript or JavaScript. Blocks with
 //! `file=PATH` after their language are files of one example, whose entry is `src/main.ts`; a
 //! repeated name starts the next example. `skip` after the language, or `<!-- stockade: skip -->`
-//! before the block, excludes a block.
+//! before the block, excludes a block. What looks like a block of such a language but is a part of a block of
+//! HTML is excluded too, and so it is told.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use stockade_script::SourceFile;
@@ -15,6 +16,8 @@ use crate::payload::{ENTRY, Input};
 const SKIP: &str = "<!-- stockade: skip -->";
 /// The same in MDX.
 const MDX_SKIP: &str = "{/* stockade: skip */}";
+/// What some editors write before the first line.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The file name of a block whose language differs from that of the entry, without its extension.
 const EXAMPLE: &str = "src/example";
 
@@ -128,6 +131,17 @@ impl Example {
 }
 
 impl Block {
+    /// A block without content.
+    fn new(line: usize, info: &Info<'_>, is_excluded: bool) -> Self {
+        Self {
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            skipped: info.skip || is_excluded,
+            named: info.file.is_some(),
+            file: SourceFile { path: info.path(), source: String::new() },
+            chunks: Vec::new(),
+        }
+    }
+
     /// The offset in the document for a line and column of the file.
     fn offset(&self, line: usize, column: usize) -> usize {
         let source = self.file.source.as_str();
@@ -176,7 +190,7 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
     let mut skip = false;
     let mut lines = lines(document).enumerate();
     while let Some((number, (_, line))) = lines.next() {
-        let inner = line.trim_start_matches([' ', '\t', '>']);
+        let inner = line.trim_start_matches([' ', '\t', '>', BYTE_ORDER_MARK]);
         let indent = line.len() - inner.len();
         let mark = inner.chars().next().filter(|mark| "`~".contains(*mark));
         let length = mark.map_or(0, |mark| inner.len() - inner.trim_start_matches(mark).len());
@@ -190,13 +204,7 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
         }
         let (fence, info) = inner.split_at(length);
         let info = Info::of(info.trim());
-        let mut block = info.map(|info| Block {
-            line: u32::try_from(number + 1).unwrap_or(u32::MAX),
-            skipped: info.skip || skip,
-            named: info.file.is_some(),
-            file: SourceFile { path: info.path(), source: String::new() },
-            chunks: Vec::new(),
-        });
+        let mut block = info.map(|info| Block::new(number + 1, &info, skip));
         skip = false;
         for (_, (start, line)) in lines.by_ref() {
             let trimmed = line.trim_start_matches([' ', '\t', '>']).trim_end();
@@ -232,20 +240,17 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     let mut skip = false;
+    let mut is_comment = false;
     // The parser takes everything between two lines `---` for metadata, wherever they are.
-    let body = front_matter_bytes(document);
+    let mark = if document.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len_utf8() } else { 0 };
+    let body = mark + front_matter_bytes(&document[mark..]);
     let parser = Parser::new_ext(&document[body..], Options::empty());
     for (event, range) in parser.into_offset_iter() {
         let start = body + range.start;
         match event {
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
-                open = Info::of(&info).map(|info| Block {
-                    line: u32::try_from(position(document, start).0).unwrap_or(u32::MAX),
-                    skipped: info.skip || skip,
-                    named: info.file.is_some(),
-                    file: SourceFile { path: info.path(), source: String::new() },
-                    chunks: Vec::new(),
-                });
+                let line = position(document, start).0;
+                open = Info::of(&info).map(|info| Block::new(line, &info, skip));
                 skip = false;
             }
             Event::Text(text) => {
@@ -255,9 +260,16 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
                 }
             }
             Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
-            Event::Html(text) | Event::InlineHtml(text) => skip = text.trim() == SKIP,
-            Event::Start(Tag::HtmlBlock | Tag::List(_) | Tag::Item | Tag::BlockQuote(_))
-            | Event::End(_) => {}
+            Event::Start(Tag::HtmlBlock) => is_comment = document[start..].starts_with("<!--"),
+            Event::Html(text) | Event::InlineHtml(text) => {
+                let fence = text.trim_start().trim_start_matches(['`', '~']);
+                let is_fence = text.trim_start().len() - fence.len() >= 3 && !is_comment;
+                if let Some(info) = Info::of(fence.trim()).filter(|_| is_fence) {
+                    blocks.push(Block::new(position(document, start).0, &info, true));
+                }
+                skip = text.trim() == SKIP;
+            }
+            Event::Start(Tag::List(_) | Tag::Item | Tag::BlockQuote(_)) | Event::End(_) => {}
             _ => skip = false,
         }
     }
@@ -284,13 +296,16 @@ struct Info<'i> {
 impl<'i> Info<'i> {
     /// `None` for a language that cannot run.
     fn of(info: &'i str) -> Option<Self> {
+        // Pandoc writes `{.ts}`, and notebooks write `{ts}`.
+        let info =
+            info.strip_prefix('{').map_or(info, |info| info.trim_start().trim_start_matches('.'));
         let end = info.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(info.len());
         let (language, rest) = info.split_at(end);
         let ending = match language.to_ascii_lowercase().as_str() {
-            "ts" | "typescript" | "mts" => "ts",
-            "js" | "javascript" | "mjs" => "js",
-            "tsx" => "tsx",
-            "jsx" => "jsx",
+            "ts" | "typescript" | "mts" | "cts" => "ts",
+            "js" | "javascript" | "mjs" | "cjs" | "es6" | "ecmascript" => "js",
+            "tsx" | "typescriptreact" => "tsx",
+            "jsx" | "javascriptreact" => "jsx",
             _ => return None,
         };
         let words = || rest.split(|c: char| c.is_whitespace() || "{},".contains(c));

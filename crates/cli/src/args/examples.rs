@@ -237,7 +237,7 @@ pub const SNIPPET_GATE: &str = "\
 Example:
   stockade snippet gate docs --junit report.xml
 
-A code block is an example if its language is ts, typescript, mts, tsx, js, javascript, mjs or jsx. \
+A code block is an example if its language is ts, typescript, mts, cts, tsx, js, javascript, mjs, cjs or jsx. \
 Blocks with `file=PATH` behind the language are files of one example, which runs at its src/main.ts. \
 `skip` behind the language, or the line <!-- stockade: skip --> before the block, skips it.";
 pub const MCP: &str = "\

@@ -134,7 +134,7 @@ declare module "smithers-orchestrator" {
   export function Workflow(props: { name: string; cache?: boolean; children?: Node }): Element;
   export function Task(props: TaskProps): Element;
   export function Sequence(props: Group): Element;
-  export function Parallel(props: Group & { maxConcurrency?: number }): Element;
+  export function Parallel(props: Group & { maxConcurrency?: number; subtreeConcurrency?: number }): Element;
   export function MergeQueue(props: Group & { maxConcurrency?: number }): Element;
   export function Branch(props: { if: boolean; then?: Node; else?: Node; skipIf?: boolean }): Element;
   export function Loop(
@@ -162,7 +162,7 @@ declare module "smithers-orchestrator" {
   export function WaitForEvent(props: Wait): Element;
   export function Signal(props: Wait & { schema?: Output; children?: (value: any) => Node }): Element;
   export function HumanTask(props: Common & { prompt?: Node; maxAttempts?: number }): Element;
-  export function Worktree(props: Group & { path: string; branch?: string }): Element;
+  export function Worktree(props: Group & { path: string; branch?: string; baseBranch?: string }): Element;
   export function ContinueAsNew(props: { state?: Json }): Element;
   export function continueAsNew(state?: Json): Element;
   export function TryCatchFinally(props: {
@@ -192,7 +192,12 @@ declare module "smithers-orchestrator" {
   // Components that consist of other elements, with the attributes of Smithers.
   type Component = (props: { id?: string; skipIf?: boolean; children?: any; [attribute: string]: any }) => Element;
   export const ApprovalGate: Component;
-  export const Aspects: Component;
+  export function Aspects(props: {
+    tokenBudget?: { max: number; perTask?: number; onExceeded?: "fail" | "warn" | "skip-remaining" };
+    latencySlo?: { maxMs: number; onExceeded?: "fail" | "warn" };
+    tracking?: { tokens?: boolean; latency?: boolean };
+    children?: any;
+  }): Element;
   export const CheckSuite: Component;
   export const ClassifyAndRoute: Component;
   export const ContentPipeline: Component;

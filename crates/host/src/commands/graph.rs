@@ -47,9 +47,14 @@ fn nodes(nodes: &[Node]) -> Vec<Value> {
         }
         Node::Group(group) => match group.order {
             Order::Sequence => json!({ "kind": "sequence", "nodes": self::nodes(&group.children) }),
-            Order::Parallel { limit } => json!({
-                "kind": "parallel", "limit": limit, "nodes": self::nodes(&group.children),
-            }),
+            Order::Parallel { limit, subtrees } => {
+                let nodes = self::nodes(&group.children);
+                let mut node = json!({ "kind": "parallel", "limit": limit, "nodes": nodes });
+                if let Some(subtrees) = subtrees {
+                    node["subtreeLimit"] = subtrees.into();
+                }
+                node
+            }
             Order::Boundary { caught, .. } => json!({
                 "kind": "boundary", "caught": caught, "nodes": self::nodes(&group.children),
             }),
@@ -97,8 +102,9 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
             Node::Group(group) => {
                 let name = match group.order {
                     Order::Sequence => "in sequence".to_owned(),
-                    Order::Parallel { limit: None } => "at once".to_owned(),
-                    Order::Parallel { limit: Some(limit) } => format!("{limit} in parallel"),
+                    Order::Parallel { .. } => {
+                        group.order.limits().unwrap_or_else(|| "at once".to_owned())
+                    }
                     Order::Boundary { .. } => {
                         "work, reaction to its failure, and what follows in any case".to_owned()
                     }

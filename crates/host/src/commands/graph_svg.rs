@@ -42,10 +42,9 @@ fn picture(node: &Node) -> Picture {
             boxed(&task.id, kind)
         }
         Node::Group(Group { order: Order::Sequence, children }) => column(children),
-        Node::Group(Group { order: Order::Parallel { limit }, children }) => {
-            let title = limit.map(|limit| format!("{limit} in parallel"));
+        Node::Group(Group { order: order @ Order::Parallel { .. }, children }) => {
             let row = row(children);
-            match title {
+            match order.limits() {
                 Some(title) => framed(&title, row),
                 None => row,
             }

@@ -78,6 +78,25 @@ fn a_fence_in_an_element_of_mdx_is_found() {
 }
 
 #[test]
+fn no_fence_of_a_language_is_passed_over() {
+    let found = |document: &str| -> Vec<(u32, bool)> {
+        let found = examples(document, Syntax::Markdown);
+        found.iter().map(|example| (example.line, example.skipped)).collect()
+    };
+    for start in
+        ["```cts", "```cjs", "```TypeScriptReact", "```{.ts .wide}", "~~~ {ts}", "\u{feff}```ts"]
+    {
+        assert_eq!(found(&format!("{start}\n1;\n")), [(1, false)], "{start}");
+    }
+    assert_eq!(found("\u{feff}---\na: b\n---\n```ts\n1;\n```\n"), [(4, false)]);
+    assert_eq!(examples("\u{feff}```ts\n1;\n```\n", Syntax::Mdx).len(), 1);
+    // CommonMark has no blocks of code in a block of HTML, which ends with an empty line.
+    let document = "<div>\n```ts\n1;\n```\n~~~sh\n~~~\n</div>\n\n<p>\n\n```ts\n2;\n```\n</p>\n";
+    assert_eq!(found(document), [(2, true), (11, false)]);
+    assert_eq!(found("<!-- a\n```ts\n1;\n```\n-->\n\n```{1,3}\n```\n"), []);
+}
+
+#[test]
 fn lines_between_rules_are_no_metadata() {
     let document = "---\ntitle: |\n  ```ts\n---\n```ts\n1;\n```\ntext\n\n---\n#### A\n```ts\n2;\n```\n\n---\n#### B\n```js\n3;\n```\n";
     let found = examples(document, Syntax::Markdown);

@@ -6,12 +6,30 @@ import { register } from "stockade:systems";
 const CHECK = Symbol("check");
 const isMap = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const checkOf = (type) => type?.[CHECK] ?? (() => true);
+
+// What the installed package has and this implementation does not is refused by its name.
+const refuse = (what) => {
+  throw new Error(`${what} is not in the core library that is built in: install @directive-run/core, and pass its directory with --libraries`);
+};
+
+// How much a value is, for limits of its type.
+const size = (value) => (typeof value === "number" ? value : value?.length);
+// The refinements that limit the values of a type.
+const REFINEMENTS = {
+  nullable: (check) => () => typed((value) => value === null || check(value)),
+  optional: (check) => () => typed((value) => value === undefined || check(value)),
+  min: (check) => (least) => typed((value) => check(value) && size(value) >= least),
+  max: (check) => (most) => typed((value) => check(value) && size(value) <= most),
+  validate: (check) => (test) => typed((value) => check(value) && test(value)),
+  refine: (check) => (test) => typed((value) => check(value) && test(value)),
+  default: () => () => refuse("`default` of a type"),
+  transform: () => () => refuse("`transform` of a type"),
+};
 const typed = (check) =>
   new Proxy(() => typed(check), {
     get: (target, key) => {
       if (key === CHECK) return check;
-      if (key === "nullable") return () => typed((value) => value === null || check(value));
-      if (key === "optional") return () => typed((value) => value === undefined || check(value));
+      if (Object.hasOwn(REFINEMENTS, key)) return REFINEMENTS[key](check);
       return typeof key === "symbol" || key === "then" ? undefined : typed(check);
     },
     apply: () => typed(check),
@@ -37,16 +55,39 @@ export const t = new Proxy(TYPES, {
   get: (types, key) => (Object.hasOwn(types, key) ? types[key] : typeof key === "symbol" || key === "then" ? undefined : () => typed(() => true)),
 });
 
-// What the installed package has and this implementation does not is refused by its name.
-const refuse = (what) => {
-  throw new Error(`${what} is not in the core library that is built in: install @directive-run/core, and pass its directory with --libraries`);
-};
-
 // What a module may define.
 const DEFINITION = ["schema", "init", "derive", "derivations", "events", "effects", "constraints", "resolvers", "id", "meta", "name"];
+// What the parts of a definition may have. Those that are functions have no other form here.
+const PARTS = {
+  effects: ["run", "deps", "meta"],
+  constraints: ["when", "require", "priority", "async", "deps", "meta"],
+  resolvers: ["requirement", "resolve", "key", "retry", "timeout", "meta"],
+};
+const RETRY = ["attempts", "backoff", "initialDelay", "maxDelay"];
+const FUNCTIONS = { effects: "run", constraints: "when", resolvers: "resolve" };
+const only = (what, object, known) => {
+  const other = Object.keys(object ?? {}).find((key) => !known.includes(key) && object[key] !== undefined);
+  if (other !== undefined) refuse(`\`${other}\` of ${what}`);
+};
+const checkParts = (definition) => {
+  for (const [kind, known] of Object.entries(PARTS)) {
+    for (const [name, part] of Object.entries(definition[kind] ?? {})) {
+      const what = `the ${kind.slice(0, -1)} "${name}"`;
+      only(what, part, known);
+      if (typeof part?.[FUNCTIONS[kind]] !== "function") refuse(`\`${FUNCTIONS[kind]}\` of ${what} that is no function`);
+      only(`\`retry\` of ${what}`, part.retry, RETRY);
+    }
+  }
+  for (const kind of ["events", "derive", "derivations"]) {
+    for (const [name, part] of Object.entries(definition[kind] ?? {})) {
+      if (typeof part !== "function") refuse(`"${name}" in \`${kind}\` that is no function`);
+    }
+  }
+};
 export const createModule = (id, definition) => {
   const other = Object.keys(definition).find((key) => !DEFINITION.includes(key));
   if (other !== undefined) refuse(`\`${other}\` of a module`);
+  checkParts(definition);
   return { ...definition, derive: definition.derive ?? definition.derivations, id };
 };
 export const createModuleFactory = (definition) => (id) => createModule(id, definition);
@@ -62,6 +103,29 @@ const wait = (delay, signal) =>
       reject(signal.reason);
     });
   });
+
+// The result of some work, which fails after a time in milliseconds if that is given.
+const within = async (limit, work, message) => {
+  if (limit === undefined) return work;
+  const abort = new AbortController();
+  const late = wait(limit, abort.signal).then(() => {
+    throw new Error(message);
+  });
+  late.catch(() => {});
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    abort.abort();
+  }
+};
+
+// Requirements with the same key are one: by default those with the same content, otherwise those with the same
+// values of some members, or for which a function gives the same.
+const keyOf = (key, requirement) => {
+  if (typeof key === "function") return `${requirement.type} ${key(requirement)}`;
+  const members = Array.isArray(key) ? Object.fromEntries(key.map((name) => [name, requirement[name]])) : requirement;
+  return `${requirement.type} ${JSON.stringify(members)}`;
+};
 
 // One module of a system, with its facts.
 class Unit {
@@ -222,13 +286,7 @@ class System {
     if (this.isSettled) return;
     const { promise, resolve } = Promise.withResolvers();
     this.#idle.push(resolve);
-    const abort = new AbortController();
-    const late = wait(limit, abort.signal).then(() => {
-      throw new Error(`the system did not settle within ${limit} ms`);
-    });
-    late.catch(() => {});
-    await Promise.race([promise, late]);
-    abort.abort();
+    await within(limit, promise, `the system did not settle within ${limit} ms`);
   }
 
   dispatch({ type, ...payload }) {
@@ -376,20 +434,20 @@ class System {
   }
 
   #meet(unit, requirement) {
-    const key = `${unit.name} ${JSON.stringify(requirement)}`;
-    // A resolved requirement is not resolved again until a fact has changed.
-    if (this.#flights.has(key) || this.#answered.get(key) === this.#version) return;
     const resolvers = Object.entries(unit.definition.resolvers ?? {});
     const found = resolvers.find(([, { requirement: wanted }]) =>
       typeof wanted === "function" ? wanted(requirement) : wanted === requirement.type,
     );
+    const key = `${unit.name} ${keyOf(found?.[1].key, requirement)}`;
+    // A resolved requirement is not resolved again until a fact has changed.
+    if (this.#flights.has(key) || this.#answered.get(key) === this.#version) return;
     if (!found) {
       console.warn(`[Directive] no resolver for the requirement "${requirement.type}"`);
       this.#answered.set(key, this.#version);
       return;
     }
     const [name, resolver] = found;
-    const flight = this.#resolve(unit, name, resolver, requirement).finally(() => {
+    const flight = this.#resolve(unit, name, resolver, requirement, key).finally(() => {
       this.#flights.delete(key);
       this.#answered.set(key, this.#version);
       if (this.#running) this.#schedule();
@@ -398,14 +456,15 @@ class System {
     this.#flights.set(key, flight);
   }
 
-  async #resolve(unit, name, resolver, requirement) {
-    const { attempts = 1, backoff = "none", initialDelay = 100 } = resolver.retry ?? {};
+  async #resolve(unit, name, resolver, requirement, key) {
+    const { attempts = 1, backoff = "none", initialDelay = 100, maxDelay = Infinity } = resolver.retry ?? {};
     const { signal } = this.#abort;
     for (let attempt = 1; ; attempt += 1) {
       try {
         const snapshot = Object.freeze(Object.fromEntries(unit.values));
-        const requeue = () => this.#answered.delete(`${unit.name} ${JSON.stringify(requirement)}`);
-        await resolver.resolve(requirement, { facts: unit.facts, derive: unit.derive, signal, snapshot, requeue });
+        const requeue = () => this.#answered.delete(key);
+        const work = resolver.resolve(requirement, { facts: unit.facts, derive: unit.derive, signal, snapshot, requeue });
+        await within(resolver.timeout, work, `it took longer than ${resolver.timeout} ms`);
         return;
       } catch (error) {
         if (attempt >= attempts || signal.aborted) {
@@ -413,7 +472,7 @@ class System {
           return;
         }
         const factor = { exponential: 2 ** (attempt - 1), linear: attempt, none: 0 }[backoff] ?? 0;
-        await wait(initialDelay * factor, signal).catch(() => {});
+        await wait(Math.min(initialDelay * factor, maxDelay), signal).catch(() => {});
       }
     }
   }

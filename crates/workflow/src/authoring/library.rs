@@ -34,10 +34,11 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// The modules of the library, by name, each before the modules that import it.
-const MODULES: [(&str, &str); 25] = [
+const MODULES: [(&str, &str); 26] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:absent", include_str!("library/absent.js")),
     ("stockade:agents", include_str!("library/agents.js")),
+    ("stockade:aspects", include_str!("library/aspects.js")),
     ("stockade:answers", include_str!("library/answers.js")),
     ("stockade:boundaries", include_str!("library/boundaries.js")),
     ("stockade:components", include_str!("library/components.js")),

@@ -87,6 +87,8 @@ pub(super) struct CallMessage {
 pub(crate) enum Message {
     /// The call is alive, with this progress.
     Heartbeat(Value),
+    /// The agent that was asked has used these tokens.
+    Usage(TokenUsage),
     /// The call requests a child run.
     Child {
         /// Identifies the request.
@@ -99,6 +101,16 @@ pub(crate) enum Message {
         /// Identifies the request.
         ask: u32,
     },
+}
+
+/// The tokens that an agent has used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct TokenUsage {
+    /// Those of its input.
+    pub(crate) input_tokens: u64,
+    /// Those of its output.
+    pub(crate) output_tokens: u64,
 }
 
 /// A request for a child run.

@@ -5,6 +5,7 @@
 //! stored state of runs is in [`store`](crate::store).
 
 mod accept;
+mod base_branch;
 mod cache_key;
 mod clock;
 mod commands;

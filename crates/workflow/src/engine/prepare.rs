@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use stockade_core::{Code, Problem};
 
+use super::base_branch;
 use super::commands;
 use super::options::Options;
 use super::problem::from_user_code;
@@ -118,20 +119,32 @@ pub(super) async fn check(
 }
 
 /// Rejects a graph with tasks that cannot be executed.
-pub(super) fn check_executable(graph: &Graph, options: &Options) -> Result<(), Problem> {
+pub(super) fn check_executable(
+    graph: &Graph,
+    options: &Options,
+    file: &Path,
+) -> Result<(), Problem> {
     let mut tasks = graph.tasks().into_iter().filter(|task| !task.is_skipped);
-    let refused = tasks.find_map(|task| inexecutable(task, options));
+    let refused = tasks.find_map(|task| inexecutable(task, options, file));
     refused.map_or(Ok(()), |message| Err(Problem::new(Code::Unsupported, message)))
 }
 
-/// Why a task cannot be executed; `None` if it can.
-pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
-    task.works().find_map(|work| inexecutable_work(task, work, options))
+/// Why a task of a workflow file cannot be executed; `None` if it can.
+pub(super) fn inexecutable(task: &Task, options: &Options, file: &Path) -> Option<String> {
+    let base = task.worktree.as_ref().and_then(|worktree| worktree.base.as_deref());
+    let mismatch = base.and_then(|base| base_branch::mismatch(&options.project_of(file), base));
+    let mismatch = mismatch.map(|why| location_prefix(task) + "<Worktree> " + &why);
+    mismatch.or_else(|| task.works().find_map(|work| inexecutable_work(task, work, options)))
 }
 
 fn inexecutable_work(task: &Task, work: &Work, options: &Options) -> Option<String> {
     let what = match work {
         Work::Command { agent, .. } => match commands::resolve(agent, options.agents.as_deref()) {
+            Ok(ready) if task.budgets.tokens.is_some() && !ready.tells_tokens() => format!(
+                "the agent of task \"{}\" does not say how many tokens it uses, so it cannot be in a \
+                 `tokenBudget` of <Aspects>: use another agent, such as ClaudeCodeAgent, or an adapter with `tokens`",
+                task.id
+            ),
             Ok(ready) if ready.network && !options.has_network() => {
                 commands::without_network(&task.id)
             }

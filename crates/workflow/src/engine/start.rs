@@ -115,7 +115,7 @@ impl Workflows {
         user_code: UserCode,
         rendering: &Rendering,
     ) -> Result<Run> {
-        check_executable(&rendering.graph, &self.state.options)?;
+        check_executable(&rendering.graph, &self.state.options, &new.file)?;
         let RunRequest { id, file, input, environment, max_concurrency, fork } = new;
         let (hash, program) = stored_program(&user_code)?;
         let now = now_ms();

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use stockade_api::CommandLine;
 
 use super::agent::{Command, Program, Variables};
+use super::budget::Budgets;
 use super::function::Function;
 use super::limits::ToolLimits;
 use super::model::{Graph, Group, Loop, Node, Order, Output, Prompt, Task, Work};
@@ -33,7 +34,7 @@ impl Node {
     /// Nodes that are executed in parallel, `limit` tasks at a time.
     pub fn parallel(limit: Option<u32>, children: impl IntoIterator<Item = Self>) -> Self {
         let children = children.into_iter().collect();
-        Self::Group(Group { order: Order::Parallel { limit }, children })
+        Self::Group(Group { order: Order::Parallel { limit, subtrees: None }, children })
     }
 
     /// Nodes that are executed repeatedly until a condition holds, with a maximum of iterations.
@@ -92,6 +93,7 @@ impl Task {
             meta: Map::new(),
             fallbacks: Vec::new(),
             worktree: None,
+            budgets: Budgets::default(),
             is_async: false,
             location: None,
         }

@@ -3,6 +3,7 @@
 //! graphs that can never be executed. Nothing is executed here.
 
 mod agent;
+mod budget;
 mod build;
 mod cache;
 mod check;
@@ -22,6 +23,7 @@ mod wait;
 mod tests;
 
 pub use agent::{Command, Program, Variables};
+pub use budget::{Budget, Budgets, Exceeded};
 pub use cache::{Cache, Depends, Scope};
 pub use check::{check, unknown};
 pub use fault::{Fault, SourceLocation};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::agent::Command;
+use super::budget::Budgets;
 use super::cache::Cache;
 use super::fault::SourceLocation;
 use super::function::Function;
@@ -53,6 +54,8 @@ pub enum Order {
     Parallel {
         /// The maximum; `None` means no limit.
         limit: Option<u32>,
+        /// How many of the nodes may have begun without having ended.
+        subtrees: Option<u32>,
     },
     /// Three nodes: work, the reaction to a failure of it, and what follows in any case.
     Boundary {
@@ -61,6 +64,17 @@ pub enum Order {
         /// Whether the failure remains one after the reaction.
         rethrows: bool,
     },
+}
+
+impl Order {
+    /// The limits of nodes that are executed in parallel, as text for people; `None` if there are none.
+    pub fn limits(&self) -> Option<String> {
+        let Self::Parallel { limit, subtrees } = self else { return None };
+        let tasks = limit.map(|limit| format!("{limit} in parallel"));
+        let nodes = subtrees.map(|subtrees| format!("subtrees: {subtrees} at a time"));
+        let limits: Vec<_> = tasks.into_iter().chain(nodes).collect();
+        (!limits.is_empty()).then(|| limits.join(", "))
+    }
 }
 
 /// Nodes that are executed repeatedly, one after another in each iteration.
@@ -121,6 +135,8 @@ pub struct Task {
     pub fallbacks: Vec<Work>,
     /// The git worktree of its agent; `None` for the project itself.
     pub worktree: Option<Worktree>,
+    /// The budgets of the scope that it is in.
+    pub budgets: Budgets,
     /// Whether what follows it does not wait for its answer from outside.
     pub is_async: bool,
     /// Its location in the source.
@@ -134,6 +150,8 @@ pub struct Worktree {
     pub path: String,
     /// The branch for its changes.
     pub branch: Option<String>,
+    /// The branch that its agents start from, which must be checked out.
+    pub base: Option<String>,
 }
 
 impl Task {

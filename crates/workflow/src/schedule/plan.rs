@@ -140,13 +140,15 @@ impl<'a> Planner<'a, '_> {
             Node::Group(Group { order: Order::Sequence, children }) => {
                 self.sequence(id, children, may_start)
             }
-            Node::Group(Group { order: Order::Parallel { limit }, children }) => {
+            Node::Group(Group { order: Order::Parallel { limit, subtrees }, children }) => {
                 let rooms = self.capacities.len();
                 self.push_capacity(*limit, id);
-                let mut is_through = true;
-                for (position, child) in children.iter().enumerate() {
-                    is_through &= self.branch(self.index.child(id, position), child, may_start);
-                }
+                let is_through = match subtrees {
+                    Some(most) => self.subtrees(id, children, *most, may_start),
+                    None => children.iter().enumerate().fold(true, |is_through, (at, child)| {
+                        self.branch(self.index.child(id, at), child, may_start) && is_through
+                    }),
+                };
                 self.reduce_capacities(rooms);
                 is_through
             }
@@ -168,6 +170,40 @@ impl<'a> Planner<'a, '_> {
             self.progress.finished.insert(id);
         }
         is_through
+    }
+
+    /// Nodes of which only so many may have begun without having ended. Those that have begun go on; the
+    /// others begin in their order.
+    fn subtrees(&mut self, id: NodeId, nodes: &'a [Node], most: u32, may_start: bool) -> bool {
+        let mut is_through = true;
+        let mut room = most;
+        let (begun, others): (Vec<_>, Vec<_>) =
+            nodes.iter().enumerate().partition(|(_, node)| self.has_begun(node));
+        for (at, node) in begun {
+            if !self.branch(self.index.child(id, at), node, may_start) {
+                is_through = false;
+                room = room.saturating_sub(1);
+            }
+        }
+        for (at, node) in others {
+            let planned = (self.plan.ready.len(), self.plan.loops.len());
+            is_through &= self.branch(self.index.child(id, at), node, may_start && room > 0);
+            if planned != (self.plan.ready.len(), self.plan.loops.len()) {
+                room -= 1;
+            }
+        }
+        is_through
+    }
+
+    /// Whether a task below a node has started, in the current iterations of the loops around it.
+    fn has_begun(&self, node: &Node) -> bool {
+        let mut has_begun = !self.phases_below(node).is_empty();
+        node.visit(&mut |node| {
+            if let Node::Loop(repeated) = node {
+                has_begun |= self.state(repeated) != LoopState::default();
+            }
+        });
+        has_begun
     }
 
     fn sequence(&mut self, id: NodeId, nodes: &'a [Node], may_start: bool) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::graph::{Graph, Node, Task};
+use crate::graph::{Graph, Group, Node, Order, Task};
 
 fn step(id: &str, after: &[&str]) -> Node {
     Task::value(id, json!(1)).into_table("r", None).after(after).into()
@@ -92,6 +92,27 @@ fn limits_hold_for_all_that_is_below() {
     let nested = Graph::new("w", [Node::parallel(Some(1), [Node::parallel(None, four())])]);
     assert_eq!(ready(&nested, &[], None), 1);
     assert_eq!(order(&graph(Some(2)), None, 2).len(), 4);
+}
+
+#[test]
+fn nodes_that_have_begun_end_before_others_begin() {
+    let pair = |one: &str, two: &str| Node::sequence([step(one, &[]), step(two, &[])]);
+    let three = || [pair("a", "b"), pair("c", "d"), pair("e", "f")];
+    let graph = |most| {
+        let order = Order::Parallel { limit: None, subtrees: Some(most) };
+        Graph::new("w", [Node::Group(Group { order, children: three().into() })])
+    };
+    let expected = ["a::0", "b::0", "c::0", "d::0", "e::0", "f::0"];
+    assert_eq!(order(&graph(1), None, 1), expected);
+    let expected = ["a::0", "c::0", "b::0", "d::0", "e::0", "f::0"];
+    assert_eq!(order(&graph(2), None, 2), expected);
+    // A node that waits for another one takes no place.
+    let again = Node::repeated("l", false, 2, [step("x", &[])]);
+    let children = vec![pair("a", "b"), again, step("c", &["a"]), step("d", &["c"])];
+    let limited = Order::Parallel { limit: None, subtrees: Some(1) };
+    let graph = Graph::new("w", [Node::Group(Group { order: limited, children })]);
+    let expected = ["a::0", "b::0", "x::0", "x::1", "c::0", "d::0"];
+    assert_eq!(order(&graph, None, 1), expected);
 }
 
 #[test]

@@ -56,6 +56,20 @@ pub(crate) async fn last_waiting(store: &dyn Store, run: &str) -> Result<HashMap
     Ok(waiting)
 }
 
+/// The events of a run that tell how many tokens its agents have used.
+pub(crate) async fn token_usage(store: &dyn Store, run: &str) -> Result<Vec<Json>> {
+    let sql = "SELECT event FROM run_events WHERE run_id = ?1 \
+               AND event LIKE '%\"TokenUsageReported\"%'";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let events = rows.iter().map(|row| read_json(row, 0));
+    // The text may be a part of another event.
+    events
+        .filter(|event| {
+            event.as_ref().map_or(true, |event: &Json| event["type"] == "TokenUsageReported")
+        })
+        .collect()
+}
+
 /// The events of sandboxes of an owner's runs that come after the event `seq` of `run`. Reads only runs
 /// that have had a sandbox.
 pub(crate) async fn list_sandbox_events(

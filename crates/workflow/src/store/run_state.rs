@@ -27,7 +27,8 @@ pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<RunState> {
     let tasks = tasks::load(store, run).await?;
     let loops = loops::load(store, run).await?;
     let next_event = events::next_seq(store, run).await?;
-    let sql = "SELECT status, file, program, environment, owner_id, generation FROM runs \
+    let sql = "SELECT status, file, program, environment, owner_id, generation, created_at \
+               FROM runs \
                WHERE id = ?1";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let (mut status, mut origin) = (None, RunOrigin::default());
@@ -39,6 +40,7 @@ pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<RunState> {
             environment: row.text(3)?.to_owned(),
             owner: row.text(4)?.to_owned(),
             generation: row.integer(5)?,
+            created_at: row.integer(6)?,
         };
     }
     let status = status.unwrap_or(RunStatus::Running);

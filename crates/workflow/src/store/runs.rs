@@ -38,6 +38,8 @@ pub(crate) struct RunOrigin {
     pub(crate) owner: String,
     /// How often it was resumed after it had ended, from 1.
     pub(crate) generation: i64,
+    /// When it was created, in milliseconds since 1970.
+    pub(crate) created_at: i64,
 }
 
 impl RunOrigin {

@@ -2,7 +2,7 @@
 //! agents, and components with their attributes.
 
 use serde_json::{Value, json};
-use stockade_api::{Run, RunStatus, SendSignal, Workflows as _};
+use stockade_api::{Run, RunStatus, SendSignal, TaskStatus, Workflows as _};
 
 use crate::world::World;
 
@@ -165,6 +165,81 @@ async fn an_agent_changes_files_by_a_strategy() {
     assert!(prompt("s-report").contains("changes:"));
 }
 
+/// Three tasks whose agents use 60 tokens each, in a scope.
+fn spending(scope: &str) -> String {
+    let task = |id: &str| {
+        format!("<Task id=\"{id}\" output=\"a\" agent={{spends}} retries={{0}}>go</Task>")
+    };
+    format!(
+        "<all.Aspects {scope}><Sequence>{}{}{}</Sequence></all.Aspects>\
+         <Task id=\"end\" output=\"output\">{{{{ ended: true }}}}</Task>",
+        task("one"),
+        task("two"),
+        task("three"),
+    )
+}
+
+#[tokio::test]
+async fn the_budgets_of_a_scope_hold() {
+    let head = "const spends = { generate: async () => ({ output: {}, usage: { inputTokens: 40, outputTokens: 20 } }) };\n\
+        const memory = { recall: { topK: 3 }, remember: { key: \"k\" } };\n\
+        const silent = { generate: async () => ({ output: {} }) };";
+    let over = "ASPECT_BUDGET_EXCEEDED";
+    for (scope, failed, ended, warnings) in [
+        ("tokenBudget={{ max: 100 }}", Some("three"), 2, 0),
+        ("tokenBudget={{ max: 100, onExceeded: \"warn\" }}", None, 4, 1),
+        ("tokenBudget={{ max: 100, onExceeded: \"skip-remaining\" }}", None, 3, 1),
+        ("tokenBudget={{ max: 1000, perTask: 59 }}", Some("one"), 0, 0),
+        ("tokenBudget={{ max: 1000, perTask: 59, onExceeded: \"warn\" }}", None, 4, 3),
+        ("tokenBudget={{ max: 180 }} latencySlo={{ maxMs: 600_000 }}", None, 4, 0),
+        ("latencySlo={{ maxMs: 0 }}", Some("one"), 0, 0),
+        ("latencySlo={{ maxMs: 0, onExceeded: \"warn\" }}", None, 4, 3),
+    ] {
+        let (world, run) = run(head, &spending(scope)).await;
+        let error = run.error.clone().unwrap_or_default();
+        assert_eq!(error["task"].as_str(), failed, "{scope}: {error}");
+        assert!(failed.is_none() || error["code"] == over, "{scope}: {error}");
+        let tasks = world.tasks(&run).await;
+        let done = tasks.iter().filter(|task| task.status == TaskStatus::Finished);
+        assert_eq!(done.count(), ended, "{scope}: {tasks:?}");
+        let events = world.events(&run).await;
+        let warned = events.iter().filter(|event| event["level"] == "warn").count();
+        assert_eq!(warned, warnings, "{scope}: {events:?}");
+    }
+    // An inner scope replaces a budget of the outer one, and what an agent does not say is told.
+    let body = "<all.Aspects tokenBudget={{ max: 0 }}><all.Aspects tokenBudget={{ max: 1 }}>\
+        <Task id=\"t\" output=\"output\" agent={silent} memory={memory}>go</Task></all.Aspects></all.Aspects>";
+    let (world, run) = run(head, body).await;
+    assert_eq!(run.status, RunStatus::Finished, "{:?}", run.error);
+    let events = world.events(&run).await;
+    let told = |event: &Value| event["message"].to_string().contains("did not say how many tokens");
+    assert!(events.iter().any(told), "{events:?}");
+    let told =
+        |event: &Value| event["message"].to_string().contains("does nothing, as in Smithers");
+    assert!(events.iter().any(told), "{events:?}");
+    let body = "<all.Aspects tokenBudget={{ max: 1 }}><Task id=\"t\" output=\"output\" agent={{ command: \"true\" }}>go</Task></all.Aspects>";
+    let message = fails("", body).await;
+    assert!(message.contains("does not say how many tokens it uses"), "{message}");
+}
+
+#[tokio::test]
+async fn a_worktree_starts_from_the_branch_that_is_checked_out() {
+    let body = |base: &str| {
+        format!(
+            "<all.Worktree path=\"w\" branch=\"next\" baseBranch=\"{base}\">\
+             <Task id=\"t\" output=\"output\" agent={{told}}>go</Task></all.Worktree>"
+        )
+    };
+    let world = World::new().await;
+    std::fs::create_dir(world.path().join(".git")).unwrap();
+    world.write(".git/HEAD", "ref: refs/heads/main\n");
+    let run = world.run(&flow("", &body("main")), json!({})).await;
+    assert_eq!(run.status, RunStatus::Finished, "{:?}", run.error);
+    let file = world.write("flow.tsx", &flow("", &body("other")));
+    let message = world.up(&file, json!({})).await.unwrap_err().message;
+    assert!(message.contains("flow.tsx:") && message.contains("check out \"other\""), "{message}");
+}
+
 #[tokio::test]
 async fn options_of_agents_are_arguments_of_their_commands() {
     let head = "const codex = new all.CodexAgent({ model: \"m\", sandbox: \"workspace-write\", nativeStructuredOutput: true, color: \"never\", apiKey: \"key\", env: { A: \"1\" } });\n\
@@ -248,14 +323,26 @@ async fn what_needs_node_is_refused_by_name() {
         "{message}"
     );
     for (body, why) in [
-        ("<all.Aspects tokenBudget={{ max: 1 }} />", "`tokenBudget` of <Aspects> is not supported"),
-        ("<all.Aspects latencySlo={{ maxMs: 1 }} />", "`latencySlo` of <Aspects> is not supported"),
-        ("<all.Parallel subtreeConcurrency={2} />", "`subtreeConcurrency` is not supported"),
+        ("<all.Aspects tokenBudget={{ most: 1 }} />", "`tokenBudget` of <Aspects> has no `most`"),
+        ("<all.Aspects tokenBudget={{ max: -1 }} />", "must be a whole number from 0, not -1"),
+        (
+            "<all.Aspects latencySlo={{ maxMs: 1, onExceeded: \"skip-remaining\" }} />",
+            "`latencySlo.onExceeded` of <Aspects> must be one of fail, warn",
+        ),
+        (
+            "<all.Aspects latencySlo={{ maxMs: 1, perTask: 1 }} />",
+            "`latencySlo.perTask` of <Aspects> is not supported: use `timeoutMs`",
+        ),
+        ("<all.Parallel subtreeConcurrency={0} />", "`subtreeConcurrency`"),
         (
             "<all.WaitForEvent id=\"e\" event=\"go\" output=\"a\" tagged />",
             "`tagged` is not supported",
         ),
         ("<Task id=\"t\" output=\"a\" agent={told} hijack>hi</Task>", "`hijack` is not supported"),
+        (
+            "<Task id=\"t\" output=\"a\" agent={told} memory={{ bank: \"b\" }}>hi</Task>",
+            "`memory` is not supported",
+        ),
         ("<all.Aspects tokenBuget={{ max: 1 }} />", "did you mean `tokenBudget`"),
         ("<all.Trellis />", "<Trellis> is not supported: an engine on Node.js, which is planned"),
     ] {

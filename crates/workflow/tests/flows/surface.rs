@@ -309,7 +309,7 @@ async fn what_is_not_there_is_refused_by_its_name() {
             "`maxSchemaRetries` is not supported",
         ),
         ("<Loop until={false} continueAsNewEvery={3} />", "`continueAsNewEvery` is not supported"),
-        ("<Worktree path=\"w\" baseBranch=\"main\" />", "cannot have `baseBranch`"),
+        ("<Worktree path=\"w\" baseBranch={1} />", "`baseBranch`"),
         ("<ReviewLoop id=\"r\" />", "<ReviewLoop> needs `producer`"),
         ("<Kanban columns={[]} useTicket={() => []} />", "did you mean `useTickets`"),
         (

@@ -168,6 +168,10 @@ fn content(path: &Path) -> Result<String, Problem> {
         let message = format!("{} is longer than {MAX_BYTES} bytes", path.display());
         return Err(Problem::new(Code::InvalidInput, message));
     }
+    if !text.contains('\n') {
+        // A line may also end with a carriage return alone, which the parser does not know.
+        text = text.replace('\r', "\n");
+    }
     Ok(text)
 }
 

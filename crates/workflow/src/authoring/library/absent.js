@@ -1,7 +1,5 @@
 // Elements of upstream that are not here, or change nothing here.
-import { invalid, make } from "stockade:composites";
-import { Fragment } from "stockade:elements";
-import { checkKeys } from "stockade:keys";
+import { invalid } from "stockade:composites";
 
 // Elements of upstream that need a part of it that is not here. A file that uses one is refused.
 const missing = (name, why) =>
@@ -18,8 +16,20 @@ export const Trellis = missing("Trellis", "an engine on Node.js, which is planne
 export const DelegationChain = missing("DelegationChain", "an engine on Node.js, which is planned, is needed; <Supervisor> has a plan, a review and a summary");
 export const IsolatedClone = missing("IsolatedClone", "use <Sandbox>, whose changes wait for a decision");
 
-// Interfaces for people change nothing of a run, so a file that has one runs, and a message names it.
+// What was told of already.
 const noted = new Set();
+
+// The older form of `memory` of a task, which does nothing in Smithers either. Other forms have an effect there.
+const INERT = ["namespace", "recall", "remember", "threadId"];
+export const isInert = (memory) => {
+  const keys = Object.keys(memory ?? {});
+  const isOld = keys.length > 0 && keys.every((key) => INERT.includes(key)) && (memory.recall === undefined || typeof memory.recall === "object");
+  if (isOld && !noted.has("memory")) console.warn("`memory` with `recall`, `remember`, `namespace` or `threadId` does nothing, as in Smithers");
+  if (isOld) noted.add("memory");
+  return isOld;
+};
+
+// Interfaces for people change nothing of a run, so a file that has one runs, and a message names it.
 const undisplayed = (name) => () => {
   if (!noted.has(name)) console.warn(`<${name}> is not displayed: \`stockade up\` and \`stockade inspect\` show the run`);
   noted.add(name);
@@ -27,11 +37,3 @@ const undisplayed = (name) => () => {
 };
 export const UI = undisplayed("UI");
 export const TUI = undisplayed("TUI");
-
-// What is measured of a scope is measured of every task, so a scope without a limit is its content.
-export const Aspects = (props) => {
-  checkKeys("<Aspects>", props, ["key", "tokenBudget", "latencySlo", "tracking", "children"]);
-  if (props.tokenBudget !== undefined) throw invalid("`tokenBudget` of <Aspects> is not supported: the number of tokens that an agent uses is not known; use timeoutMs and retries");
-  if (props.latencySlo !== undefined) throw invalid("`latencySlo` of <Aspects> is not supported: use timeoutMs of its tasks");
-  return make(Fragment, { children: props.children });
-};

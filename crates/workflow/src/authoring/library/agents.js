@@ -1,6 +1,6 @@
 // Agents: functions, objects with `generate`, and command-line programs. Programs have the names and
 // options of `smithers-orchestrator`; the host's adapters define how each of them is called.
-import { row } from "stockade:answers";
+import { field, row } from "stockade:answers";
 import { settingsOf } from "stockade:programs";
 import { authorSchema } from "stockade:schemas";
 import { SmithersError } from "stockade:smithers";
@@ -79,10 +79,23 @@ const callOf = (given) => {
 
 export const isFunction = (given) => callOf(given) !== undefined;
 
-// A function that asks an agent, and makes a row of its answer. `demand` is what the answer must be.
-export const asking = (given, target) => async (prompt, demand, signal, heartbeat) => {
+// The tokens that an answer says were used; undefined if it does not say.
+const used = (answer) => {
+  const usage = field(answer, "totalUsage") ?? field(answer, "usage");
+  const count = (...names) => names.map((name) => usage?.[name]).find((value) => Number.isFinite(value) && value >= 0 && value <= Number.MAX_SAFE_INTEGER);
+  const [inputTokens, outputTokens] = [count("inputTokens", "promptTokens"), count("outputTokens", "completionTokens")];
+  if (inputTokens === undefined && outputTokens === undefined) return undefined;
+  return { inputTokens: Math.ceil(inputTokens ?? 0), outputTokens: Math.ceil(outputTokens ?? 0) };
+};
+
+// A function that asks an agent, and makes a row of its answer. `demand` is what the answer must be; `spent`
+// is called with the tokens that were used.
+export const asking = (given, target) => async (prompt, demand, signal, heartbeat, spent) => {
   const request = { prompt: prompt + demand, signal, abortSignal: signal, heartbeat, outputSchema: authorSchema(target) };
-  return row(target, await callOf(given)(request));
+  const answer = await callOf(given)(request);
+  const usage = used(answer);
+  if (usage !== undefined) spent?.(usage);
+  return row(target, answer);
 };
 
 // The agents of a task, in the order in which its attempts use them.

@@ -65,9 +65,10 @@ const candidates = (text) => {
 // The value in a text that is most likely meant; undefined if there is none.
 export const objectIn = (text) => candidates(text)[0];
 
-const field = (answer, name) => {
+// A part of an answer; undefined if it has no such part.
+export const field = (answer, name) => {
   try {
-    return answer[name];
+    return answer?.[name];
   } catch {
     // The libraries of models throw for a part that an answer does not have.
     return undefined;

@@ -51,6 +51,8 @@ export const Worktree = component("worktree");
 export const ContinueAsNew = component("continue-as-new");
 // Elements with what is done after a failure in them, and in any case.
 export const Boundary = component("boundary");
+// A scope with budgets: what it contains is where it is.
+export const Aspects = component("aspects");
 
 // The nodes of FireFlow: operations on sandboxes with named ports.
 export const SandboxCreateNode = component("SandboxCreateNode");

@@ -2,7 +2,9 @@
 // Functions stay here; the host refers to them by their numbers.
 import { agentsOf, asking, described, isFunction, unsupported, withTools } from "stockade:agents";
 import { row } from "stockade:answers";
-import { Element, Fragment, kindOf, placeOf } from "stockade:elements";
+import { isInert } from "stockade:absent";
+import { budgets } from "stockade:aspects";
+import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
 import { here } from "stockade:position";
 import { hasElement, text } from "stockade:prompts";
 import { idOf } from "stockade:sandbox";
@@ -147,6 +149,7 @@ export class Rendering {
   #openGroups = [];
   #openLoops = [];
   #worktree;
+  #budgets;
 
   #function(head, role, at = 0) {
     const { id } = head.element.props;
@@ -209,12 +212,16 @@ export class Rendering {
       this.#signal(value, found, before, source);
       return;
     }
+    if (kindOf(value.type) === "aspects") {
+      this.#scope(value, found, before, source);
+      return;
+    }
     const inPlace = before[found.length];
     const unnamed = UNNAMED[kindOf(value.type)];
     if (unnamed !== undefined && value.props.id === undefined) {
       value = new Element(value.type, { ...value.props, id: here.named(this.#path, unnamed) }, value.source);
     }
-    value = this.#tabled(value);
+    value = this.#budgeted(this.#tabled(value));
     let node = this.#differences.kept(value, inPlace);
     if (node === undefined) {
       const kind = kindOf(value.type);
@@ -234,6 +241,21 @@ export class Rendering {
     const { output: name, outputSchema } = element.props;
     if (typeof name !== "string" || outputSchema !== undefined || kindOf(element.type) === undefined || !Object.hasOwn(this.#outputs, name)) return element;
     return new Element(element.type, { ...element.props, output: this.#outputs[name] }, element.source, element.key);
+  }
+
+  // The content of a scope with budgets.
+  #scope({ props, source }, found, before, outer) {
+    const around = this.#budgets;
+    this.#budgets = made((own) => budgets(around, own), props, source ?? outer);
+    this.#walk(props.children, found, before, source ?? outer);
+    this.#budgets = around;
+  }
+
+  // The host reads the budgets of a task as an attribute that no author can write in JSX.
+  #budgeted(element) {
+    const kind = kindOf(element.type);
+    if (this.#budgets === undefined || kind === undefined || GROUPS.has(kind)) return element;
+    return new Element(element.type, { ...element.props, $budgets: this.#budgets }, element.source, element.key);
   }
 
   // Records what encloses a task.
@@ -273,7 +295,7 @@ export class Rendering {
       this.#openLoops.push(id);
       this.#path.push("in");
     } else if (kind === "worktree") {
-      this.#worktree = { path: props.path, branch: props.branch };
+      this.#worktree = { path: props.path, branch: props.branch, baseBranch: props.baseBranch };
     }
     if (id !== undefined) {
       if (!this.groups.has(id)) this.groups.set(id, []);
@@ -307,9 +329,10 @@ export class Rendering {
 
   #describe(kind, head) {
     const { props } = head.element;
-    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, groundTruth, context, allowTools, depsOptional, ...rest } = props;
+    const { children, output: table, outputSchema, schema, agent: given, fallbackAgent, workflow, provider, deps, cache, prompt, scorers, groundTruth, context, allowTools, depsOptional, memory, ...rest } = props;
     // Its values are schemas, and the host refuses it by its name.
     if (depsOptional !== undefined) rest.depsOptional = true;
+    if (memory !== undefined && !(kind === "task" && isInert(memory))) rest.memory = true;
     const values = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
     if ("output" in props) values.output = output(table, this.#known);
     if (schema !== undefined) values.schema = output(schema, this.#known);
@@ -336,8 +359,8 @@ export class Rendering {
     if (allowTools !== undefined && agents.length === 0) throw new SmithersError("INVALID_INPUT", "<Task> has `allowTools`, but no `agent`");
     if (agents.length > 0) values.agent = agents[0];
     else if ("agent" in props && typeof children !== "function") values.agent = { $: "nothing" };
-    if (agents.length > 1) values.fallbacks = agents.slice(1);
-    if (this.#worktree !== undefined) values.worktree = plain(this.#worktree);
+    if (agents.length > 1) values.$fallbacks = agents.slice(1);
+    if (this.#worktree !== undefined) values.$worktree = plain(this.#worktree);
     // Without the agent that was meant, there is nothing to say of the prompt.
     if (kind === "task" && values.agent?.$ === "nothing") values.children = { $: "value", value: null };
     else if (kind === "task" && agents.length === 0 && hasElement(children)) values.children = { $: "element" };

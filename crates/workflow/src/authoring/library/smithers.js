@@ -10,13 +10,13 @@ export {
   AmpAgent, AnthropicAgent, AntigravityAgent, ClaudeCodeAgent, CodexAgent, CursorAgent, ForgeAgent, GeminiAgent, HermesAgent, HermesCliAgent, KimiAgent, OmpAgent,
   OpenAIAgent, OpenClawAgent, OpenCodeAgent, PiAgent, PoolAgent, VibeAgent,
 } from "stockade:agents";
-export { Aspects, DelegationChain, IsolatedClone, Memory, Monitor, TUI, Trellis, UI } from "stockade:absent";
+export { DelegationChain, IsolatedClone, Memory, Monitor, TUI, Trellis, UI } from "stockade:absent";
 export { Saga, SagaStep, TryCatchFinally } from "stockade:boundaries";
 export {
   ApprovalGate, CheckSuite, ClassifyAndRoute, ContentPipeline, Debate, DecisionTable, DriftDetector, EscalationChain, GatherAndSynthesize, Kanban, Optimizer, Panel,
   Poller, ReviewLoop, Runbook, ScanFixVerify, Sidecar, SuperSmithers, Supervisor,
 } from "stockade:components";
-export { ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
+export { Aspects, ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
 export {
   approvalDecisionSchema, approvalRankingSchema, approvalSelectionSchema, bash, bashTool, continueAsNew, defineTool, edit, editFileTool, executeChildWorkflow, grep,
   grepTool, mdxPlugin, read, readFileTool, runWorkflow, tools, usePatched, write, writeFileTool,

@@ -136,7 +136,8 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, demand, f
   run.take(changes);
   return running(call, async (signal) => {
     const text = prompt ?? (await functionOf(run, number)(inputsOf(run, inputs)));
-    return functionOf(run, agent)(text, demand ?? "", signal, beating(call));
+    const spent = (usage) => tell(call, "usage", JSON.stringify(usage));
+    return functionOf(run, agent)(text, demand ?? "", signal, beating(call), spent);
   });
 });
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use stockade_api::CommandLine;
 use stockade_core::{Code, Problem};
 
+use crate::authoring::TokenUsage;
 use crate::graph::{Command, Program, nearest};
 
 /// The largest file of adapters, in bytes.
@@ -35,9 +36,20 @@ struct Adapter {
     /// the whole output.
     #[serde(default)]
     answer: Option<String>,
+    /// Where the JSON output tells how many tokens were used. If absent, the number is not known.
+    #[serde(default)]
+    tokens: Option<TokenPointers>,
     /// Whether it needs a network.
     #[serde(default)]
     network: bool,
+}
+
+/// Where JSON tells how many tokens were used, as JSON pointers whose numbers are added.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenPointers {
+    input: Vec<String>,
+    output: Vec<String>,
 }
 
 /// The command of an agent, before the prompt is added.
@@ -45,6 +57,7 @@ struct Adapter {
 pub(crate) struct AgentCommand {
     command_line: CommandLine,
     answer: Option<String>,
+    tokens: Option<TokenPointers>,
     /// Whether it needs a network.
     pub(crate) network: bool,
 }
@@ -93,6 +106,7 @@ pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentComma
     Ok(AgentCommand {
         command_line: CommandLine::Program(words),
         answer: adapter.answer.clone(),
+        tokens: adapter.tokens.clone(),
         network: adapter.network || agent.network,
     })
 }
@@ -115,7 +129,7 @@ fn from_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Proble
             return Err(invalid("the words of a `command` must be UTF-8 text"));
         }
     };
-    Ok(AgentCommand { command_line: words, answer: None, network: agent.network })
+    Ok(AgentCommand { command_line: words, answer: None, tokens: None, network: agent.network })
 }
 
 impl AgentCommand {
@@ -137,6 +151,27 @@ impl AgentCommand {
             }
             words => (words.clone(), prompt.as_bytes().to_vec(), None),
         }
+    }
+
+    /// Whether its output tells how many tokens were used.
+    pub(crate) const fn tells_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// The tokens that its output says were used.
+    pub(crate) fn usage(&self, output: &str) -> Option<TokenUsage> {
+        let pointers = self.tokens.as_ref()?;
+        let value: Value = serde_json::from_str(output).ok()?;
+        let sum = |pointers: &[String]| {
+            let mut numbers =
+                pointers.iter().filter_map(|at| value.pointer(at)?.as_u64()).peekable();
+            numbers.peek().is_some().then(|| numbers.fold(0, u64::saturating_add))
+        };
+        let (input, output) = (sum(&pointers.input), sum(&pointers.output));
+        (input.is_some() || output.is_some()).then(|| TokenUsage {
+            input_tokens: input.unwrap_or_default(),
+            output_tokens: output.unwrap_or_default(),
+        })
     }
 
     /// The answer in its output.
@@ -227,6 +262,9 @@ mod tests {
         assert_eq!(words[words.len() - 3..], ["--model", "opus", "--verbose"]);
         assert_eq!(ready.answer("{\"result\": \"{}\"}").unwrap(), "{}");
         assert!(ready.answer("{}").unwrap_err().contains("/result"));
+        let told = "{\"usage\": {\"input_tokens\": 2, \"cache_read_input_tokens\": 3, \"output_tokens\": 4}}";
+        let used = TokenUsage { input_tokens: 5, output_tokens: 4 };
+        assert_eq!((ready.usage(told), ready.usage("{}")), (Some(used), None));
         let message = super::resolve(&adapter("clade"), None).unwrap_err().message;
         assert!(message.contains("did you mean \"claude\"?"), "{message}");
         let amp = Command { model: Some("m".to_owned()), ..adapter("amp") };

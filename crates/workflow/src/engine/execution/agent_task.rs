@@ -10,7 +10,9 @@ use stockade_api::{CommandLine, Ending};
 use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
+use super::budgets::report;
 use super::state::{AgentEvents, Execution};
+use super::token_count::USAGE;
 use crate::engine::commands::{self, CommandResult, DEFAULT_TIMEOUT, Job, OUTPUT_LIMIT_BYTES};
 use crate::engine::redaction::Redaction;
 use crate::engine::state::EngineState;
@@ -67,6 +69,9 @@ impl Execution {
                     row.bundle = Some(bundle.to_owned());
                 }
             }
+            if event["type"] == USAGE {
+                self.tokens.add(&event);
+            }
             self.ledger.event(event);
         }
     }
@@ -106,14 +111,18 @@ impl AgentTask {
         // Before it is shortened, which may leave a part of a value.
         self.redaction.bytes(&mut result.errors);
         if let Some(bundle) = &result.bundle {
-            let event = json!({
+            let mut event = json!({
                 "type": "NodeBundle", "nodeId": key.node, "iteration": key.iteration,
                 "attempt": self.attempt, "bundle": bundle, "workspace": job.workspace,
             });
+            if let Some(branch) = task.worktree.as_ref().and_then(|it| it.branch.as_ref()) {
+                event["branch"] = branch.as_str().into();
+            }
             lock(&self.events).push((key.clone(), event));
         }
         self.record_output(key, &result);
         let written = output(task, result)?;
+        report(&self.events, (key, task, self.attempt), command.usage(&written));
         let text = command.answer(&written);
         let text = text.map_err(|why| TaskError::new("INVALID_OUTPUT", why).retryable())?;
         let value = self.user_code.read(call, agent.read, &text).await;

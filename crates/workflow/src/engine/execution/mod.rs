@@ -51,6 +51,7 @@ mod agent_ends;
 mod agent_sandboxes;
 mod agent_task;
 mod answers;
+mod budgets;
 mod cache_lookup;
 mod child_count;
 mod child_workflow;
@@ -71,6 +72,7 @@ mod state;
 mod task_end;
 mod task_start;
 mod task_table;
+mod token_count;
 
 pub(super) use outcome::End;
 pub(super) use state::{Execution, journal_row};

@@ -15,12 +15,14 @@ use super::plan::RunPlan;
 use super::run_sandboxes::RunSandboxes;
 use super::start_queue::StartQueue;
 use super::task_table::TaskTable;
+use super::token_count::TokenCount;
 use crate::engine::redaction::Redaction;
 use crate::engine::sandbox;
 use crate::engine::state::EngineState;
 use crate::engine::user_code::{Interface, UserCode};
 use crate::journal::{SharedJournal, current_iterations};
 use crate::schedule::Key;
+use crate::store::events;
 use crate::store::run_state::{self, RunState};
 use crate::store::runs::RunOrigin;
 use crate::store::tasks::{self, TaskRow};
@@ -45,6 +47,7 @@ pub(crate) struct Execution {
     pub(super) sandboxes: RunSandboxes,
     pub(super) agent_events: AgentEvents,
     pub(super) agents: AgentSandboxes,
+    pub(super) tokens: TokenCount,
     pub(super) kept_files: KeptFiles,
     /// Whether a wait has started whose answer may have arrived already.
     pub(super) has_new_waits: bool,
@@ -104,6 +107,11 @@ impl Execution {
                 row.status = TaskStatus::Running;
             }
         }
+        let mut tokens = TokenCount::default();
+        if next_event > 0 {
+            let told = events::token_usage(state.store(), &id).await?;
+            told.iter().for_each(|event| tokens.add(event));
+        }
         let output = interface.output;
         let run = RunIdentity { id, origin, output, max_concurrency, journal };
         let redaction = Redaction::default();
@@ -121,6 +129,7 @@ impl Execution {
             sandboxes: RunSandboxes::new(sandbox::slots(&run.environment())),
             agent_events: AgentEvents::default(),
             agents: AgentSandboxes::default(),
+            tokens,
             kept_files: KeptFiles::default(),
             has_new_waits: false,
             changed: HashSet::new(),

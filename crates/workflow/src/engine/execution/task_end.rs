@@ -25,7 +25,10 @@ impl Execution {
             return;
         };
         match result {
-            Ok(AttemptOutcome::Value(value)) => self.finish(&key, &task, value),
+            Ok(AttemptOutcome::Value(value)) => match self.over_own_budget(&key, &task) {
+                Some(error) => self.fail(&key, &task, error),
+                None => self.finish(&key, &task, value),
+            },
             Ok(AttemptOutcome::Changed(value)) => {
                 self.changed.insert(key.clone());
                 self.finish(&key, &task, value);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
+use super::budgets::report;
 use super::outcome::Attempt;
 use super::state::Execution;
 use crate::engine::accept::{accept, demand};
@@ -26,6 +27,9 @@ impl Execution {
         if self.use_cached_output(key, task) {
             return true;
         }
+        if self.ends_by_budget(key, task) {
+            return true;
+        }
         // A task that has started was approved.
         let asks_first = task.needs_approval || self.needs_consent(task);
         if asks_first && self.tasks.start(key, task).attempts == 0 {
@@ -35,7 +39,9 @@ impl Execution {
         let (status, attempt) = self.start_attempt(key, task);
         self.ledger.event(started_event(key, task, status, attempt));
         // A later rendering may have tasks that were not checked when the run started.
-        if let Some(message) = inexecutable(task, &self.state.options) {
+        if let Some(message) =
+            inexecutable(task, &self.state.options, Path::new(&self.run.origin.file))
+        {
             self.fail(key, task, TaskError::new("UNSUPPORTED", message));
             return true;
         }
@@ -170,9 +176,16 @@ impl Execution {
         }
         let (user_code, run) = (Arc::clone(&self.user_code), self.run.id.clone());
         let demand = self.demand(&key, &task);
+        let (number, events) = (self.tasks.current_attempt(&key), Arc::clone(&self.agent_events));
         Box::pin(async move {
             let call = TaskCall { run: &run, key: &key, task: &task, demand: &demand };
             let result = attempt(&user_code, call).await;
+            if matches!(task.work, Work::Agent { .. }) {
+                let used = user_code.take_usage(call);
+                if used.is_some() || result.is_ok() {
+                    report(&events, (&key, &task, number), used);
+                }
+            }
             (key, result.map(AttemptOutcome::Value))
         })
     }

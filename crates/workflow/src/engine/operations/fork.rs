@@ -78,7 +78,7 @@ impl Workflows {
         user_code.open(&journal).await.map_err(refused)?;
         let rendering = user_code.render(&id).await.map_err(refused)?;
         let loops = loop_states(&rendering.graph, &state.loops, &state.tasks, (&done, &step));
-        check_executable(&rendering.graph, options)?;
+        check_executable(&rendering.graph, options, &file)?;
         let at = (&step, history.started);
         let directory = self.forked_files(&row, at, &id, request.directory).await?;
         let origin = ForkOrigin {

@@ -7,6 +7,7 @@ mod signals;
 mod times;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -183,7 +184,7 @@ impl stockade_api::Workflows for Workflows {
         if hash != run.program && !request.accept_changes {
             return Err(workflow_changed(&run));
         }
-        check_executable(&rendering.graph, &self.state.options)?;
+        check_executable(&rendering.graph, &self.state.options, Path::new(&run.file))?;
         let (now, next) = (now_ms(), row.generation + 1);
         let mut with = vec![program, runs::resume(id, next, &hash, now)];
         with.extend(run_state::reset_unfinished(id));

@@ -12,7 +12,7 @@ use super::calls::{Interface, Rendering, TaskCall};
 use super::provider::{ProviderHost, ProviderName};
 use super::rust::{self, RustCode};
 use super::script::ScriptCode;
-use crate::authoring::{Error, Processes};
+use crate::authoring::{Error, Processes, TokenUsage};
 use crate::engine::program::Program;
 use crate::graph::{Function, Work};
 use crate::journal::SharedJournal;
@@ -22,7 +22,7 @@ use crate::rust_workflow::RustWorkflow;
 #[derive(Debug)]
 pub(crate) enum UserCode {
     /// A workflow file.
-    Script(ScriptCode),
+    Script(Box<ScriptCode>),
     /// A workflow in Rust.
     Rust(RustCode),
 }
@@ -34,7 +34,8 @@ impl UserCode {
         file: &Path,
         environment: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
-        Ok(Self::Script(ScriptCode::load(realms, file, environment).await?))
+        let code = ScriptCode::load(realms, file, environment).await?;
+        Ok(Self::Script(Box::new(code)))
     }
 
     /// The code of a stored program. `known` are the workflows in Rust of this engine.
@@ -46,7 +47,8 @@ impl UserCode {
     ) -> Result<Self, Error> {
         match program {
             Program::Files(sources) => {
-                Ok(Self::Script(ScriptCode::new(realms.clone(), sources, environment)))
+                let code = ScriptCode::new(realms.clone(), sources, environment);
+                Ok(Self::Script(Box::new(code)))
             }
             Program::Rust(name) => Ok(Self::Rust(RustCode::new(name.find_in(known)?))),
         }
@@ -70,6 +72,14 @@ impl UserCode {
         match self {
             Self::Script(code) => code.take_lines(),
             Self::Rust(_) => Vec::new(),
+        }
+    }
+
+    /// The tokens that the agent of a call said it used; `None` if it did not say.
+    pub(crate) fn take_usage(&self, call: TaskCall<'_>) -> Option<TokenUsage> {
+        match self {
+            Self::Script(code) => code.take_usage(call),
+            Self::Rust(_) => None,
         }
     }
 
@@ -106,7 +116,7 @@ impl UserCode {
         heartbeats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         match self {
-            Self::Script(code) => code.work((call.run, call.demand), work, heartbeats).await,
+            Self::Script(code) => code.work(call, work, heartbeats).await,
             Self::Rust(code) => code.work(call, work, heartbeats).await,
         }
     }

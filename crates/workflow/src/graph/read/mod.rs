@@ -153,16 +153,18 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
     for (name, why) in [
         ("failurePolicy", "use continueOnFail, or <TryCatchFinally>"),
         ("priority", "tasks start in the order of the file; `maxConcurrency` limits them"),
-        ("subtreeConcurrency", "`maxConcurrency` limits how many of its children run at once"),
     ] {
         props.refuse(name, why);
     }
     match kind {
-        "parallel" => Order::Parallel { limit: props.count("maxConcurrency", 1).flatten() },
+        "parallel" => Order::Parallel {
+            limit: props.count("maxConcurrency", 1).flatten(),
+            subtrees: props.count("subtreeConcurrency", 1).flatten(),
+        },
         "merge-queue" => {
             // The default of a queue is one task at a time.
             let limit = props.count("maxConcurrency", 1).unwrap_or(Some(1));
-            Order::Parallel { limit }
+            Order::Parallel { limit, subtrees: None }
         }
         "boundary" => Order::Boundary {
             caught: props.flag("caught").unwrap_or_default(),
@@ -171,11 +173,7 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
         "worktree" => {
             props.required_text("path");
             props.text("branch");
-            if props.take("baseBranch").is_some() {
-                props.fault(
-                    "cannot have `baseBranch`: its agents start with the files of the project as they are",
-                );
-            }
+            props.text("baseBranch");
             Order::Sequence
         }
         "branch" => {

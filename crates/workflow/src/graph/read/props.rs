@@ -45,7 +45,9 @@ impl<'a> Props<'a> {
                         const { Sandbox } = createSmithers(…)";
             let hint = if is_body { Some(body.to_owned()) } else { hint };
             let hint = hint.unwrap_or_else(|| {
+                // What the library adds is written by no author.
                 let mut known = self.known.clone();
+                known.retain(|name| !name.starts_with('$'));
                 known.sort_unstable();
                 format!(" — it has {}", known.join(", "))
             });

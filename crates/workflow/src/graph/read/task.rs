@@ -10,6 +10,7 @@ use super::cache::cache;
 use super::node;
 use super::props::{Props, WORKFLOW, function_of, tagged};
 use super::sandbox;
+use crate::graph::budget::Budgets;
 use crate::graph::function::Function;
 use crate::graph::model::{Output, Prompt, Task, Work, Worktree};
 use crate::graph::retry::{Growth, Retry};
@@ -77,6 +78,8 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         props.fault("has `async`, but waits for no answer: it needs `needsApproval`");
     }
     let worktree = worktree(props);
+    let budgets = props.object("$budgets");
+    let budgets = budgets.as_ref().map(Budgets::read).unwrap_or_default();
     if worktree.is_some() && matches!(work, Work::Sandbox(_)) {
         props.fault(
             "cannot be in a <Worktree>: a sandbox works on a copy of the project of its own",
@@ -110,6 +113,7 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         meta,
         fallbacks,
         worktree,
+        budgets,
         is_async,
         location: None,
     }
@@ -117,9 +121,10 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
 
 /// The worktree that encloses a task.
 fn worktree(props: &mut Props<'_>) -> Option<Worktree> {
-    let found = props.object("worktree")?;
+    let found = props.object("$worktree")?;
     let text = |name: &str| found.get(name).and_then(Value::as_str).map(str::to_owned);
-    Some(Worktree { path: text("path")?, branch: text("branch") })
+    let (branch, base) = (text("branch"), text("baseBranch"));
+    Some(Worktree { path: text("path")?, branch, base })
 }
 
 /// Refuses attributes of upstream's `<Task>` that need a part of it that is not here.
@@ -150,12 +155,12 @@ fn fallbacks(props: &mut Props<'_>, first: &Work) -> Vec<Work> {
     let prompt = match first {
         Work::Agent { prompt, .. } | Work::Command { prompt, .. } => prompt.clone(),
         _ => {
-            drop(props.take("fallbacks"));
+            drop(props.take("$fallbacks"));
             return Vec::new();
         }
     };
     let mut works = Vec::new();
-    for found in props.list("fallbacks") {
+    for found in props.list("$fallbacks") {
         let prompt = prompt.clone();
         if let Some(command) = tagged(&found, "agent") {
             let agent = Box::new(agent::from(props, command.clone()));

@@ -12,11 +12,13 @@ use tokio::sync::Notify;
 use super::console::{Lines, writer};
 use super::loaded_realm::{AbortGuard, LoadedRealm};
 use crate::authoring::{
-    Error, Modules, OpenAnswer, Processes, Program, Realm, RenderAnswer, Sources,
+    Error, Message, Modules, OpenAnswer, Processes, Program, Realm, RenderAnswer, Sources,
+    TokenUsage,
 };
-use crate::engine::user_code::calls::{CALL_LIMIT, Interface, Rendering};
+use crate::engine::user_code::calls::{CALL_LIMIT, Interface, Rendering, TaskCall};
 use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
 use crate::journal::{SharedJournal, WorkflowRef};
+use crate::schedule::Key;
 use crate::sync::lock;
 
 /// The time limit for a realm to respond to a call that does nothing.
@@ -33,6 +35,8 @@ pub(crate) struct ScriptCode {
     environment: BTreeMap<String, String>,
     console: Arc<Lines>,
     runs: Mutex<HashMap<String, SharedJournal>>,
+    /// The tokens that agents said they used, by run and task, until the end of the attempt.
+    usage: Mutex<HashMap<(String, Key), TokenUsage>>,
     pub(super) live: tokio::sync::Mutex<Option<LoadedRealm>>,
     /// How many requests to providers are running in the realm.
     pub(super) provider_requests: AtomicUsize,
@@ -50,9 +54,10 @@ impl ScriptCode {
         sources: Sources,
         environment: BTreeMap<String, String>,
     ) -> Self {
-        let (runs, live) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (runs, usage) = (Mutex::default(), Mutex::default());
+        let live = tokio::sync::Mutex::default();
         let (console, provider_requests) = (Arc::default(), AtomicUsize::default());
-        Self { realms, sources, environment, console, runs, live, provider_requests }
+        Self { realms, sources, environment, console, runs, usage, live, provider_requests }
     }
 
     /// Loads the code into a realm, from the files on disk.
@@ -79,6 +84,11 @@ impl ScriptCode {
     /// The lines written to the console since the last call: levels and texts.
     pub(crate) fn take_lines(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *lock(&self.console))
+    }
+
+    /// The tokens that the agent of a call said it used; `None` if it did not say.
+    pub(crate) fn take_usage(&self, call: TaskCall<'_>) -> Option<TokenUsage> {
+        lock(&self.usage).remove(&(call.run.to_owned(), call.key.clone()))
     }
 
     /// The program.
@@ -130,7 +140,7 @@ impl ScriptCode {
     /// heartbeat of the function.
     pub(crate) async fn work(
         &self,
-        (run, demand): (&str, &str),
+        TaskCall { run, key, demand, .. }: TaskCall<'_>,
         work: &Work,
         heartbeats: &Notify,
     ) -> Result<Value, Error> {
@@ -151,7 +161,19 @@ impl ScriptCode {
             }
             other => return Err(Error::Answer(format!("{} is not a function", other.kind()))),
         };
-        self.call(run, function, argument, heartbeats).await
+        let mut used = None;
+        let result = self.call_with(run, function, argument, |message| {
+            // Any message of the call is a heartbeat.
+            heartbeats.notify_one();
+            if let Message::Usage(usage) = message {
+                used = Some(usage);
+            }
+        });
+        let result = result.await;
+        if let Some(used) = used {
+            lock(&self.usage).insert((run.to_owned(), key.clone()), used);
+        }
+        result
     }
 
     /// Reads the output of an agent, or a raw answer, by calling a function of the run.
@@ -162,16 +184,16 @@ impl ScriptCode {
         value: Value,
     ) -> Result<Value, Error> {
         let argument = json!({ "function": function, "value": value });
-        self.call(run, "read", argument, &Notify::new()).await
+        self.call_with(run, "read", argument, |_| {}).await
     }
 
-    /// Calls a function of `library/start.js` for a run.
-    async fn call(
+    /// Calls a function of `library/start.js` for a run. `hear` gets the messages of the call.
+    async fn call_with(
         &self,
         run: &str,
         function: &str,
         mut argument: Value,
-        heartbeats: &Notify,
+        mut hear: impl FnMut(Message),
     ) -> Result<Value, Error> {
         let (realm, id, answer, mut messages) = {
             let mut live = self.live.lock().await;
@@ -188,9 +210,13 @@ impl ScriptCode {
         loop {
             tokio::select! {
                 biased;
-                answer = &mut answer => return answer,
-                // Any message of the call is a heartbeat.
-                Some(_) = messages.recv() => heartbeats.notify_one(),
+                answer = &mut answer => {
+                    while let Ok(message) = messages.try_recv() {
+                        hear(message);
+                    }
+                    return answer;
+                }
+                Some(message) = messages.recv() => hear(message),
             }
         }
     }
