@@ -71,8 +71,8 @@ impl Config {
         let Some(mask) = self.mask_request_host.as_deref().filter(|mask| !mask.is_empty()) else {
             return Ok(None);
         };
-        // Whether it is a host does not depend on the port.
-        masked_host(mask, 80)?;
+        // One with the longest port is one with every port.
+        masked_host(mask, u16::MAX)?;
         Ok(Some(mask.to_owned()))
     }
 

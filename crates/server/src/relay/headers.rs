@@ -145,7 +145,10 @@ pub(super) fn mask_host(headers: &mut HeaderMap, masked: &str, port: u16) -> Res
 /// The host that a mask means at a port.
 pub(crate) fn masked_host(mask: &str, port: u16) -> Result<HeaderValue, Failure> {
     let text = mask.replace("${PORT}", &port.to_string());
-    let is_host = text.parse::<axum::http::uri::Authority>().is_ok() && !text.contains('@');
+    let is_host = text.parse::<axum::http::uri::Authority>().is_ok_and(|authority| {
+        let is_whole = authority.as_str() == authority.host();
+        (is_whole || authority.port_u16().is_some()) && !text.contains('@')
+    });
     let value = HeaderValue::try_from(text).ok().filter(|_| is_host);
     value.ok_or_else(|| invalid(format!("{mask:?} is not a host")))
 }

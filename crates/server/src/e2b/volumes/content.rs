@@ -22,7 +22,7 @@ use super::super::request::{JsonBody, Query};
 use super::super::user::{User, normalized};
 use super::access::Admitted;
 use super::entry::Entry;
-use super::visit::{Visit, absent, of_path};
+use super::sandbox::{VolumeSandbox, absent, of_path};
 use crate::failure::invalid;
 use crate::inside::directories::{create_as, sort_as_walked};
 use crate::inside::write::{NewFile, write};
@@ -99,21 +99,21 @@ fn exists(path: &str) -> Problem {
 }
 
 /// The ordinary user of the sandbox.
-async fn user(app: &App, visit: &Visit) -> Result<User, Problem> {
-    User::find(&*app.sandboxes, &visit.target, None).await
+async fn user(app: &App, sandbox: &VolumeSandbox) -> Result<User, Problem> {
+    User::find(&*app.sandboxes, &sandbox.target, None).await
 }
 
 /// What is at a place, if anything is.
-async fn existing(visit: &Visit, place: &str) -> Result<Option<FileEntry>, Problem> {
-    match visit.stat(place, false).await {
+async fn existing(sandbox: &VolumeSandbox, place: &str) -> Result<Option<FileEntry>, Problem> {
+    match sandbox.stat(place, false).await {
         Ok(found) => Ok(Some(found)),
         Err(problem) if problem.code == Code::FileNotFound => Ok(None),
         Err(problem) => Err(problem),
     }
 }
 
-async fn entry(visit: &Visit, place: &str, path: &str) -> Result<Json<Entry>, Refused> {
-    let found = visit.stat(place, false).await.map_err(|problem| of_path(problem, path))?;
+async fn entry(sandbox: &VolumeSandbox, place: &str, path: &str) -> Result<Json<Entry>, Refused> {
+    let found = sandbox.stat(place, false).await.map_err(|problem| of_path(problem, path))?;
     Ok(Json(Entry::new(&found, path)))
 }
 
@@ -124,22 +124,22 @@ async fn read(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refused> {
     let path = path(&Query::parse(query.as_deref()))?;
-    let visit = Visit::start(&app, admitted).await?;
-    let place = visit.place(&path).await?;
-    let found = visit.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let place = sandbox.place(&path).await?;
+    let found = sandbox.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
     if found.kind != FileKind::File {
         return Err(absent(&path).into());
     }
     let read = ReadFile {
-        sandbox_id: visit.target.sandbox.id.clone(),
+        sandbox_id: sandbox.target.sandbox.id.clone(),
         path: found.path,
         offset: 0,
         length: None,
     };
-    let content = app.sandboxes.read_file(&visit.target.caller, read).await?;
+    let content = app.sandboxes.read_file(&sandbox.target.caller, read).await?;
     // The sandbox lasts as long as the content is sent.
     let body = FileBody(content).map_frame(move |frame| {
-        let _ = &visit;
+        let _ = &sandbox;
         frame
     });
     let headers = [
@@ -158,23 +158,23 @@ async fn put(
     body: Body,
 ) -> Result<(StatusCode, Json<Entry>), Refused> {
     let New { path, uid, gid, mode, force } = New::of(&Query::parse(query.as_deref()))?;
-    let visit = Visit::start(&app, admitted).await?;
-    let mut place = visit.place(&path).await?;
-    if let Some(old) = existing(&visit, &place).await? {
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let mut place = sandbox.place(&path).await?;
+    if let Some(old) = existing(&sandbox, &place).await? {
         if old.kind == FileKind::Directory || !force {
             return Err(exists(&path).into());
         }
         // What a link leads to is written.
-        let real = visit.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
+        let real = sandbox.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
         if real.kind == FileKind::Directory {
             return Err(exists(&path).into());
         }
         place = real.path.lossy().into_owned();
     }
-    let target = &visit.target;
-    let user = user(&app, &visit).await?;
+    let target = &sandbox.target;
+    let user = user(&app, &sandbox).await?;
     let parent = place.rsplit_once('/').map_or("/", |(parent, _)| parent);
-    let may_write = user.may_write(&visit.stat(parent, true).await?);
+    let may_write = user.may_write(&sandbox.stat(parent, true).await?);
     let content = FileContent(Box::pin(BodyReader::new(body)));
     let file = NewFile { path: &place, mode, uid, gid };
     if may_write {
@@ -185,7 +185,7 @@ async fn put(
         let owner = (Some(uid.unwrap_or(user.uid)), Some(gid.unwrap_or(user.gid)));
         set(&app, target, &place, owner, mode).await?;
     }
-    Ok((StatusCode::CREATED, entry(&visit, &place, &path).await?))
+    Ok((StatusCode::CREATED, entry(&sandbox, &place, &path).await?))
 }
 
 /// `GET …/dir`.
@@ -200,19 +200,19 @@ async fn list(
     if !(1..=DEPTH).contains(&depth) {
         return Err(invalid(format!("`depth` is 1 to {DEPTH}")).into());
     }
-    let visit = Visit::start(&app, admitted).await?;
-    let place = visit.place(&path).await?;
-    let found = visit.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let place = sandbox.place(&path).await?;
+    let found = sandbox.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
     if found.kind != FileKind::Directory {
         return Err(absent(&path).into());
     }
     let real = found.path.lossy().into_owned();
     let request = ListDirectory {
-        sandbox_id: visit.target.sandbox.id.clone(),
+        sandbox_id: sandbox.target.sandbox.id.clone(),
         path: found.path,
         depth: Some(depth),
     };
-    let mut listing = app.sandboxes.list_directory(&visit.target.caller, request).await?;
+    let mut listing = app.sandboxes.list_directory(&sandbox.target.caller, request).await?;
     sort_as_walked(&mut listing.entries);
     let entries = listing.entries.iter().map(|entry| {
         let inside = entry.path.lossy();
@@ -229,25 +229,25 @@ async fn make(
     RawQuery(query): RawQuery,
 ) -> Result<(StatusCode, Json<Entry>), Refused> {
     let New { path, uid, gid, mode, force } = New::of(&Query::parse(query.as_deref()))?;
-    let visit = Visit::start(&app, admitted).await?;
-    let user = user(&app, &visit).await?;
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let user = user(&app, &sandbox).await?;
     let owner = (uid.unwrap_or(user.uid), gid.unwrap_or(user.gid));
     if force {
         let above = path.match_indices('/').skip(1).map(|(at, _)| &path[..at]);
         for directory in above {
-            let place = visit.place(directory).await?;
-            if existing(&visit, &place).await?.is_none() {
-                create_as(&app.sandboxes, &visit.target, owner, &place, mode).await?;
+            let place = sandbox.place(directory).await?;
+            if existing(&sandbox, &place).await?.is_none() {
+                create_as(&app.sandboxes, &sandbox.target, owner, &place, mode).await?;
             }
         }
     }
-    let place = visit.place(&path).await?;
-    match existing(&visit, &place).await? {
-        None => create_as(&app.sandboxes, &visit.target, owner, &place, mode).await?,
+    let place = sandbox.place(&path).await?;
+    match existing(&sandbox, &place).await? {
+        None => create_as(&app.sandboxes, &sandbox.target, owner, &place, mode).await?,
         Some(found) if force && found.kind == FileKind::Directory => {}
         Some(_) => return Err(exists(&path).into()),
     }
-    Ok((StatusCode::CREATED, entry(&visit, &place, &path).await?))
+    Ok((StatusCode::CREATED, entry(&sandbox, &place, &path).await?))
 }
 
 /// `GET …/path`: of a link, not of what it leads to.
@@ -257,9 +257,9 @@ async fn show(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Entry>, Refused> {
     let path = path(&Query::parse(query.as_deref()))?;
-    let visit = Visit::start(&app, admitted).await?;
-    let place = visit.place(&path).await?;
-    entry(&visit, &place, &path).await
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let place = sandbox.place(&path).await?;
+    entry(&sandbox, &place, &path).await
 }
 
 /// What a request changes.
@@ -281,11 +281,11 @@ async fn change(
     JsonBody(Change { uid, gid, mode }): JsonBody<Change>,
 ) -> Result<Json<Entry>, Refused> {
     let path = path(&Query::parse(query.as_deref()))?;
-    let visit = Visit::start(&app, admitted).await?;
-    let place = visit.place(&path).await?;
-    visit.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
-    set(&app, &visit.target, &place, (uid, gid), mode).await?;
-    entry(&visit, &place, &path).await
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let place = sandbox.place(&path).await?;
+    sandbox.stat(&place, true).await.map_err(|problem| of_path(problem, &path))?;
+    set(&app, &sandbox.target, &place, (uid, gid), mode).await?;
+    entry(&sandbox, &place, &path).await
 }
 
 async fn set(
@@ -311,11 +311,11 @@ async fn remove(
     if path == "/" {
         return Err(invalid("the root of a volume cannot be removed").into());
     }
-    let visit = Visit::start(&app, admitted).await?;
-    let place = visit.place(&path).await?;
-    visit.stat(&place, false).await.map_err(|problem| of_path(problem, &path))?;
-    let sandbox_id = visit.target.sandbox.id.clone();
+    let sandbox = VolumeSandbox::start(&app, admitted).await?;
+    let place = sandbox.place(&path).await?;
+    sandbox.stat(&place, false).await.map_err(|problem| of_path(problem, &path))?;
+    let sandbox_id = sandbox.target.sandbox.id.clone();
     let request = RemoveFile { sandbox_id, path: place.as_str().into() };
-    app.sandboxes.remove_file(&visit.target.caller, request).await?;
+    app.sandboxes.remove_file(&sandbox.target.caller, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,10 +1,10 @@
 //! `/volumes` of E2B, which are those of the caller, and `/volumecontent`: the files in one. Its id is its name. `access` checks
-//! the token of a request for content, `content` serves it, in a sandbox that `visit` starts for the request.
+//! the token of a request for content, `content` serves it, in a sandbox that `sandbox` starts for the request.
 
 mod access;
 mod content;
 mod entry;
-mod visit;
+mod sandbox;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -24,7 +24,7 @@ use crate::openapi::{Api, Security, get};
 
 pub(super) use access::enter;
 pub(super) use content::routes as content_routes;
-pub(super) use visit::VISIT;
+pub(super) use sandbox::SERVED_VOLUME;
 
 /// The routes for volumes themselves.
 pub(super) fn routes() -> Api<App> {
@@ -154,7 +154,7 @@ async fn remove(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refused> {
     let volume = find(&app, &principal, &name).await?;
-    visit::end_all(&app, &without_key(&principal), &volume.name).await?;
+    sandbox::end_all(&app, &without_key(&principal), &volume.name).await?;
     let request = VolumeByName { name: volume.name };
     app.sandboxes.remove_volume(&principal.caller, request).await?;
     Ok(StatusCode::NO_CONTENT)

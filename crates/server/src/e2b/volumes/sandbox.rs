@@ -15,19 +15,19 @@ use crate::failure::{Failure, invalid};
 use crate::inside::{Target, stat};
 
 /// The metadata of such a sandbox: the name of the volume.
-pub(in super::super) const VISIT: &str = "e2b.dev/volume";
+pub(in super::super) const SERVED_VOLUME: &str = "e2b.dev/volume";
 /// Where the volume is.
 const ROOT: &str = "/volume";
 /// How long one request may take, in seconds.
 const SECONDS: f64 = 3600.0;
 
 /// A sandbox with a volume, for one request. It ends when this is dropped.
-pub(super) struct Visit {
+pub(super) struct VolumeSandbox {
     app: App,
     pub(super) target: Target,
 }
 
-impl Visit {
+impl VolumeSandbox {
     /// Starts the sandbox of a request.
     pub(super) async fn start(app: &App, request: Admitted) -> Result<Self, Refused> {
         let Admitted { mut caller, volume } = request;
@@ -36,7 +36,7 @@ impl Visit {
         let id = SandboxId::new(format!("v{id}")).map_err(|error| invalid(error.to_string()))?;
         let create = CreateSandbox {
             id: Some(id),
-            metadata: [(VISIT.to_owned(), volume.to_string())].into(),
+            metadata: [(SERVED_VOLUME.to_owned(), volume.to_string())].into(),
             volumes: vec![VolumeMount {
                 name: volume,
                 inside: ROOT.into(),
@@ -77,7 +77,7 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for VolumeSandbox {
     fn drop(&mut self) {
         let sandboxes = Arc::clone(&self.app.sandboxes);
         let Target { caller, sandbox, .. } = self.target.clone();
@@ -99,7 +99,7 @@ pub(super) async fn end_all(
     caller: &Caller,
     volume: &VolumeName,
 ) -> Result<(), Problem> {
-    let metadata = [(VISIT.to_owned(), volume.to_string())].into();
+    let metadata = [(SERVED_VOLUME.to_owned(), volume.to_string())].into();
     let request = ListSandboxes { metadata, ..ListSandboxes::default() };
     for sandbox in app.sandboxes.list(caller, request).await?.sandboxes {
         let kill = KillSandbox::discarding(sandbox.id);
