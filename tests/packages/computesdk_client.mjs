@@ -14,6 +14,14 @@ report.interactive = performance.now() - began < 10000
 report.node = [node.exitCode, node.stdout.startsWith('v')]
 const failed = await sandbox.runCommand('echo out; echo err >&2; exit 3')
 report.failed = [failed.stdout, failed.stderr, failed.exitCode]
+// What the suite for providers of ComputeSDK tries besides.
+const info = await sandbox.getInfo()
+report.info = [info.id === sandbox.sandboxId, info.provider, info.status]
+report.unknown = (await sandbox.runCommand('nonexistent-command-12345')).exitCode !== 0
+const quoted = [`sh -c 'echo "hello world"'`, `sh -c 'echo "$HOME"'`, `sh -c 'echo "x" > /tmp/q.txt && cat /tmp/q.txt'`]
+report.quoted = []
+for (const line of quoted) report.quoted.push((await sandbox.runCommand(line)).stdout.trim())
+report.missing = await sandbox.filesystem.readFile('/nonexistent/file.txt').then(() => 'read', () => 'refused')
 const inside = await sandbox.runCommand('printenv A; pwd', { env: { A: 'b c' }, cwd: '/tmp' })
 report.options = inside.stdout.trim().split('\n')
 await sandbox.filesystem.mkdir('/tmp/made')

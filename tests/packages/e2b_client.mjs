@@ -8,7 +8,7 @@ import { createRequire } from 'node:module'
 
 const [modules] = process.argv.slice(2)
 const require = createRequire(`${modules}/`)
-const { Sandbox, CommandExitError } = await import(pathToFileURL(require.resolve('e2b')))
+const { Sandbox, Volume, CommandExitError } = await import(pathToFileURL(require.resolve('e2b')))
 
 async function raised(call) {
   try {
@@ -111,6 +111,31 @@ async function lifecycle(sandbox, report) {
   report.gone = [await sandbox.isRunning(), await raised(() => sandbox.commands.run('true'))]
 }
 
+async function volumes(report) {
+  const volume = await Volume.create('data-of-javascript')
+  await volume.makeDir('/dir/deep', { force: true })
+  await volume.writeFile('/dir/a.txt', 'text')
+  const entries = await volume.list('/dir')
+  report.volume = [
+    await volume.readFile('/dir/a.txt'),
+    entries.map((entry) => entry.path).find((path) => path.endsWith('.txt')),
+    await raised(() => volume.readFile('/absent')),
+    await raised(() => volume.makeDir('/dir')),
+  ]
+  const sandbox = await Sandbox.create({ volumeMounts: { '/mnt/data': volume } })
+  await sandbox.files.write('/mnt/data/inside.txt', 'inside')
+  report.volumeMounted = [
+    await sandbox.files.read('/mnt/data/dir/a.txt'),
+    await volume.readFile('/inside.txt'),
+  ]
+  await sandbox.kill()
+  report.volumeGone = [
+    await Volume.destroy(volume.volumeId),
+    await Volume.destroy(volume.volumeId),
+    await raised(() => Volume.getInfo(volume.volumeId)),
+  ]
+}
+
 const report = {}
 const sandbox = await Sandbox.create({ metadata: { 'a b': 'c&d' }, envs: { SHARED: 'shared' } })
 await commands(sandbox, report)
@@ -118,6 +143,7 @@ await terminal(sandbox, report)
 await files(sandbox, report)
 await sandbox.files.write('/tmp/of-parent', 'kept')
 await lifecycle(sandbox, report)
+await volumes(report)
 report.wrongKey = await raised(() => Sandbox.create({ apiKey: `e2b_${'0'.repeat(40)}` }))
 report.noTemplate = await raised(() => Sandbox.create('/etc'))
 console.log(JSON.stringify(report))

@@ -87,6 +87,10 @@ def files(sandbox, report):
     report["list"] = sorted(name for name in names if not name[0].startswith("."))
     deep = sandbox.files.list("/home/user", depth=2)
     report["deep"] = sorted(entry.path for entry in deep if "made" in entry.path or "a/" in entry.path)
+    sandbox.files.write("walk/a/b/c.txt", "")
+    sandbox.files.write("walk/a.txt", "")
+    walked = sandbox.files.list("walk", depth=3)
+    report["walk"] = [entry.path.removeprefix("/home/user/walk/") for entry in walked]
     info = sandbox.files.get_info("a/b.txt")
     report["info"] = [info.size, info.permissions, info.owner, oct(info.mode)]
     sandbox.commands.run("ln -s a/b.txt link")
@@ -126,6 +130,16 @@ def files(sandbox, report):
         report["signed"] = answer.read().decode()
     wrong = url.replace("one.txt", "two.txt")
     report["wrong_signature"] = raised(lambda: urllib.request.urlopen(wrong))
+
+
+def added_users(sandbox, report):
+    """Users that are added inside, who own their homes."""
+    root = lambda line: sandbox.commands.run(line, user="root").stdout
+    root("adduser --comment test --disabled-password added >/dev/null && sudo useradd -m second")
+    here = sandbox.commands.run("id -un; pwd; echo $HOME $USER; echo x > made; ls made", user="added")
+    report["added_user"] = here.stdout.split()
+    report["second_user"] = sandbox.commands.run("sudo -u second -i sh -c 'pwd; touch made'").stdout
+    report["homes"] = root("stat -c '%U %a' /home/added /home/second /home/added/made").split()
 
 
 def lifecycle(sandbox, report):
@@ -193,6 +207,48 @@ def killed_while_running(sandbox, report):
     timer.join()
 
 
+def volumes(report):
+    """A volume, its files, and a sandbox that mounts it."""
+    name = "data-of-python"
+    volume = e2b.Volume.create(name)
+    report["volumes"] = [
+        name in [one.name for one in e2b.Volume.list()],
+        e2b.Volume.connect(volume.volume_id).name == name,
+    ]
+    report["volume_exists"] = raised(lambda: e2b.Volume.create(name))
+    volume.make_dir("/dir/deep", force=True)
+    volume.write_file("/dir/a.txt", "text", mode=0o600)
+    volume.write_file("/dir/large", b"x" * 3_000_000)
+    report["volume_file"] = [
+        volume.read_file("/dir/a.txt"),
+        len(b"".join(volume.read_file("/dir/large", format="stream"))) == 3_000_000,
+        raised(lambda: volume.read_file("/absent")),
+        raised(lambda: volume.make_dir("/dir")),
+    ]
+    stat = volume.get_info("/dir/a.txt")
+    report["volume_stat"] = [stat.name, str(stat.type), stat.path, stat.size, oct(stat.mode)]
+    volume.update_metadata("/dir/a.txt", mode=0o644)
+    volume.remove("/dir/deep")
+    volume.remove("/dir/large")
+    report["volume_list"] = [one.path for one in volume.list("/dir")]
+    sandbox = Sandbox.create(timeout=120, volume_mounts={"/mnt/data": volume})
+    sandbox.files.write("/mnt/data/inside.txt", "written inside")
+    report["volume_mounted"] = [
+        sandbox.files.read("/mnt/data/dir/a.txt"),
+        volume.read_file("/inside.txt"),
+    ]
+    sandbox.kill()
+    volume.remove("/dir")
+    report["volume_removed"] = [
+        volume.exists("/dir"),
+        e2b.Volume.destroy(volume.volume_id),
+        e2b.Volume.destroy(volume.volume_id),
+        raised(lambda: e2b.Volume.get_info(volume.volume_id)),
+    ]
+    absent = {"/mnt/data": "absent"}
+    report["volume_absent"] = raised(lambda: Sandbox.create(volume_mounts=absent))
+
+
 def main():
     report = {"version": e2b.__dict__.get("__version__")}
     other = Sandbox.create(timeout=120)
@@ -207,6 +263,10 @@ def main():
     lifecycle(sandbox, report)
     copies(sandbox, report)
     paused_by_itself(report)
+    if sandbox.commands.run("sudo true && ls /usr/sbin/adduser || true").stdout:
+        added_users(sandbox, report)
+    if hasattr(e2b, "Volume"):
+        volumes(report)
     report["kill"] = [sandbox.kill(), sandbox.kill()]
     report["gone"] = [sandbox.is_running(), raised(lambda: sandbox.commands.run("true"))]
     report["gone_info"] = raised(sandbox.get_info)

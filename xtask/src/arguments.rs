@@ -38,6 +38,8 @@ pub(crate) enum Command {
     /// Kills processes under load, and looks at what is left
     #[command(subcommand)]
     Crash(Crash),
+    /// The tests of released clients, and the table of their versions in docs/clients/e2b.md
+    Clients,
     /// The generated part of the client libraries, written from docs/openapi.json
     Sdk,
     /// The pages of the server, built from their sources with Node

@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod check;
 mod ci;
+mod clients;
 mod crash;
 mod dist;
 mod fuzz;
@@ -72,6 +73,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Crash::Service(options) => crash::programs::service(workspace, options),
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
+        Command::Clients => clients::run(workspace),
         Command::Sdk => sdk::run(workspace),
         Command::Web(options) => web::run(workspace, options.check),
         Command::Fuzz(options) => fuzz::run(workspace, options),

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod cases;
+mod clients;
 mod crate_dependencies;
 mod documents;
 mod error_pages;
@@ -96,6 +97,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(attacks::check(&tree));
     findings.extend(error_pages::check(&tree));
     findings.extend(cases::check(&tree));
+    findings.extend(clients::check(&tree));
     findings.extend(pages::check(&tree));
     Ok(findings)
 }

@@ -106,7 +106,7 @@ pub use vault::{
     CreateSecret, ImportSecret, RemoveSecret, RotateSecret, SecretMapping, SecretReference,
     SecretScope, StoredSecret, StoredSecrets, WriteSecretFile,
 };
-pub use volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList};
+pub use volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList, VolumeRecord};
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
     Decide, FindRun, Follow, Fork, ForkOrigin, Inspection, LATEST, ListRuns, ResumeRun, Run,

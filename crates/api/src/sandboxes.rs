@@ -52,7 +52,7 @@ use crate::vault::{
     CreateSecret, ImportSecret, RemoveSecret, RotateSecret, StoredSecret, StoredSecrets,
     WriteSecretFile,
 };
-use crate::volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList};
+use crate::volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList, VolumeRecord};
 use crate::workspace::{
     ChangeWorkspace, CommitWorkspace, CommittedWorkspace, ReadWorkspace, WorkspaceByName,
     WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
@@ -374,6 +374,8 @@ operations! {
         create_volume(CreateVolume) -> Volume;
         /// Lists the caller's volumes, with their users.
         volumes(Empty) -> VolumeList;
+        /// Finds a volume of the caller, without looking at its files.
+        find_volume(VolumeByName) -> VolumeRecord;
         /// Removes a volume that neither a sandbox nor a run uses.
         remove_volume(VolumeByName) -> RemovedVolume;
         /// Waits some seconds for news of the download that an operation of the caller needs.

@@ -52,6 +52,34 @@ impl Volume {
     }
 }
 
+/// What a volume is, without its size and its users.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeRecord {
+    /// Its name.
+    pub name: VolumeName,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it was created.
+    pub created_at: Time,
+    /// Whether its name was generated.
+    pub anonymous: bool,
+}
+
+impl VolumeRecord {
+    /// The name of the cache that it is, if it is one.
+    #[must_use]
+    pub fn cache(&self) -> Option<&str> {
+        self.labels.get(cache::LABEL).map(String::as_str)
+    }
+}
+
+impl From<Volume> for VolumeRecord {
+    fn from(Volume { name, labels, created_at, anonymous, .. }: Volume) -> Self {
+        Self { name, labels, created_at, anonymous }
+    }
+}
+
 /// The volumes of the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeList {

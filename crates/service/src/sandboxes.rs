@@ -19,9 +19,9 @@ use stockade_api::{
     ResolveEndpoint, Restore, Result, RevokeKey, RotateSecret, RunNode, RunTool, Sandbox,
     SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles, SentFiles, Session,
     SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, StoredSecret, StoredSecrets,
-    SyncFiles, TakeSnapshot, Tool, ToolResult, Volume, VolumeByName, VolumeList, WaitDownload,
-    WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList, WorkspaceTree,
-    WriteFile, WriteResult, WriteSecretFile,
+    SyncFiles, TakeSnapshot, Tool, ToolResult, Volume, VolumeByName, VolumeList, VolumeRecord,
+    WaitDownload, WebSocket, WorkspaceByName, WorkspaceHistory, WorkspaceInfo, WorkspaceList,
+    WorkspaceTree, WriteFile, WriteResult, WriteSecretFile,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -295,6 +295,10 @@ impl Sandboxes for Service {
 
     async fn volumes(&self, caller: &Caller, _: Empty) -> Result<VolumeList> {
         volumes::list(self, caller).await
+    }
+
+    async fn find_volume(&self, caller: &Caller, request: VolumeByName) -> Result<VolumeRecord> {
+        volumes::find(self, caller, request).await
     }
 
     async fn remove_volume(&self, caller: &Caller, request: VolumeByName) -> Result<RemovedVolume> {

@@ -61,6 +61,7 @@ impl Setup {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("E2B_API_URL", &url)
             .env("E2B_SANDBOX_URL", &url)
+            .env("E2B_VOLUME_API_URL", &url)
             .env("E2B_API_KEY", &self.key)
     }
 
@@ -106,6 +107,7 @@ fn python_library(test: &str, environment: &str) -> Option<Value> {
         ("owners", json!(["user", "user", "user"])),
         ("list", json!([["a", "dir"], ["made", "dir"]])),
         ("deep", json!(["/home/user/a/b.txt", "/home/user/made", "/home/user/made/deep"])),
+        ("walk", json!(["a", "a/b", "a/b/c.txt", "a.txt"])),
         ("info", json!([7, "-rw-r--r--", "user", "0o644"])),
         ("link", json!("/home/user/a/b.txt")),
         ("moved", json!(["/home/user/new/c.txt", false, true])),
@@ -141,6 +143,7 @@ fn python_library(test: &str, environment: &str) -> Option<Value> {
     ] {
         assert_eq!(report[name], expected, "{name} in {report:#}");
     }
+    assert_added_users(&report);
     Some(report)
 }
 
@@ -161,6 +164,28 @@ fn e2b_for_python() {
         ("forks", json!(["parent", "parent"])),
         ("file_metadata", json!({ "author": "me", "kind": "note" })),
         ("no_file_metadata", Value::Null),
+        ("volumes", json!([true, true])),
+        ("volume_file", json!(["text", true, "VolumePathNotFoundException", "VolumeException"])),
+        ("volume_stat", json!(["a.txt", "file", "/dir/a.txt", 4, "0o600"])),
+        ("volume_list", json!(["/dir/a.txt"])),
+        ("volume_mounted", json!(["text", "written inside"])),
+        ("volume_removed", json!([false, true, false, "VolumeNotFoundException"])),
+        ("volume_exists", json!("VolumeException")),
+        ("volume_absent", json!("SandboxException")),
+    ] {
+        assert_eq!(report[name], expected, "{name} in {report:#}");
+    }
+}
+
+/// Users that are added inside own their homes, where the sandbox has several users.
+fn assert_added_users(report: &Value) {
+    if !tests_run_as_root() || !Path::new("/usr/sbin/adduser").exists() {
+        return;
+    }
+    for (name, expected) in [
+        ("added_user", json!(["added", "/home/added", "/home/added", "added", "made"])),
+        ("second_user", json!("/home/second\n")),
+        ("homes", json!(["added", "755", "second", "755", "added", "644"])),
     ] {
         assert_eq!(report[name], expected, "{name} in {report:#}");
     }
@@ -278,6 +303,9 @@ fn e2b_for_javascript() {
         ("resumed", json!("back\n")),
         ("copy", json!("kept")),
         ("kill", json!([true, false])),
+        ("volume", json!(["text", "/dir/a.txt", "VolumePathNotFoundError", "VolumeError"])),
+        ("volumeMounted", json!(["text", "inside"])),
+        ("volumeGone", json!([true, false, "VolumeNotFoundError"])),
         ("wrongKey", json!("AuthenticationError")),
         ("noTemplate", json!("SandboxError")),
     ] {
@@ -368,5 +396,5 @@ fn the_page_for_users_is_true() {
             outcome.stdout
         })
         .collect();
-    assert_eq!(outputs, ["Hello\n", "21\n"]);
+    assert_eq!(outputs, ["Hello\n", "21\n", "kept\n"]);
 }

@@ -18,6 +18,7 @@ mod database;
 mod e2b;
 mod e2b_access;
 mod e2b_secrets;
+mod e2b_volumes;
 mod every_route;
 mod frameworks;
 mod from_inside;

@@ -11,7 +11,7 @@ use stockade_core::{Code, Door};
 use super::{Audit, details, parse, reason};
 
 /// The operations that change nothing. Every other one is a change, also one that is added later.
-const READS: [&str; 39] = [
+const READS: [&str; 40] = [
     "select_runtime",
     "get_status",
     "list",
@@ -26,6 +26,7 @@ const READS: [&str; 39] = [
     "snapshots",
     "images",
     "volumes",
+    "find_volume",
     "wait_download",
     "tools",
     "bundles",

@@ -2,13 +2,14 @@
 //! [`Authenticate`] maps that to the [`Caller`] on whose behalf its requests are executed.
 //!
 //! `principal` does that for each request over TCP, `token`, `public` and
-//! `link` for requests to ports of sandboxes.
+//! `link` for requests to ports of sandboxes, `volume` for those to the content of volumes.
 
 mod lifetime;
 mod link;
 mod principal;
 mod public;
 mod token;
+mod volume;
 
 use std::fmt::Debug;
 
@@ -21,6 +22,7 @@ pub use principal::{HttpAuth, Reach, TcpPeer};
 pub(crate) use principal::{KEY_HEADERS, Principal};
 pub(crate) use public::PUBLIC;
 pub(crate) use token::{E2B_TOKEN_HEADERS, Scope, TOKEN_HEADERS, invalid_token};
+pub(crate) use volume::invalid_volume_token;
 
 /// The known properties of a connection.
 #[derive(Debug, Clone, Default)]

@@ -74,10 +74,7 @@ impl HttpAuth {
         key: &str,
         id: &SandboxId,
     ) -> Result<(Principal, Sandbox), Problem> {
-        let principal = match key {
-            LOCAL => self.user(peer).await,
-            key => self.principal_of_key(key, peer).await,
-        };
+        let principal = self.principal_of_token(peer, key).await;
         let principal = principal.map_err(|problem| match problem.code {
             Code::Unauthenticated => invalid_token(),
             _ => problem,
@@ -89,6 +86,18 @@ impl HttpAuth {
             _ => problem,
         })?;
         Ok((principal, sandbox))
+    }
+
+    /// The principal of a token that names this API key, or the user of the server.
+    pub(super) async fn principal_of_token(
+        &self,
+        peer: &TcpPeer,
+        key: &str,
+    ) -> Result<Principal, Problem> {
+        match key {
+            LOCAL => self.user(peer).await,
+            key => self.principal_of_key(key, peer).await,
+        }
     }
 
     /// Remembers a sandbox, if its ports are public.
@@ -125,17 +134,22 @@ impl HttpAuth {
     }
 
     fn code(&self, key: &str, sandbox: &Sandbox, scope: Scope) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.token_secret);
         // A later sandbox may have the same id.
         let created_at = sandbox.created_at.as_ms().to_be_bytes();
         let scope = scope.name();
-        let fields: [&[u8]; 5] = [
+        self.code_of([
             key.as_bytes(),
             sandbox.owner_id.as_str().as_bytes(),
             sandbox.id.as_str().as_bytes(),
             &created_at,
             &scope,
-        ];
+        ])
+    }
+
+    /// The part of a token that only this server can make: the key, the owner, what it opens, when that was created,
+    /// and in which way it opens it.
+    pub(super) fn code_of(&self, fields: [&[u8]; 5]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.token_secret);
         for field in fields {
             hasher.update(&(field.len() as u64).to_be_bytes()).update(field);
         }

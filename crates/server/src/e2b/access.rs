@@ -7,11 +7,11 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
-use stockade_api::{Problem, Sandbox};
+use stockade_api::{Caller, Problem, Sandbox, Sandboxes};
 use stockade_core::{Code, SandboxId, State as SandboxState};
 
 use super::body::AUTO_RESUME;
-use super::failure::{not_running, refuse};
+use super::failure::{expired_signature, not_running, refuse};
 use super::files::PATH as FILES;
 use super::lifecycle::wake;
 use super::request::Query;
@@ -103,6 +103,8 @@ pub(super) enum Denied {
     Problem(Problem),
     /// The sandbox has ended or is paused.
     NotRunning(String),
+    /// The time of a signed URL is over.
+    Expired,
 }
 
 impl From<Problem> for Denied {
@@ -116,6 +118,7 @@ impl Denied {
         match self {
             Self::Problem(problem) => refuse(problem),
             Self::NotRunning(id) => not_running(&id),
+            Self::Expired => expired_signature(),
         }
     }
 }
@@ -165,14 +168,24 @@ async fn check_token(
 
 /// The sandbox, if it runs or a request resumes it.
 async fn running(app: &App, principal: &Principal, sandbox: Sandbox) -> Result<Sandbox, Denied> {
-    if sandbox.state == SandboxState::Running {
-        return Ok(sandbox);
+    let sandbox = resumed(&*app.sandboxes, &principal.caller, sandbox).await?;
+    match sandbox.state {
+        SandboxState::Running => Ok(sandbox),
+        _ => Err(Denied::NotRunning(sandbox.id.to_string())),
     }
+}
+
+/// The sandbox, which is resumed if it is paused and a request is to do that.
+pub(crate) async fn resumed(
+    sandboxes: &dyn Sandboxes,
+    caller: &Caller,
+    sandbox: Sandbox,
+) -> Result<Sandbox, Problem> {
     let is_paused = matches!(sandbox.state, SandboxState::Paused | SandboxState::Stopped);
-    if is_paused && sandbox.metadata.contains_key(AUTO_RESUME) {
-        return Ok(wake(app, &principal.caller, &sandbox.id).await?);
+    match is_paused && sandbox.metadata.contains_key(AUTO_RESUME) {
+        true => wake(sandboxes, caller, &sandbox.id).await,
+        false => Ok(sandbox),
     }
-    Err(Denied::NotRunning(sandbox.id.to_string()))
 }
 
 /// The middleware of the routes for commands and files.
@@ -278,7 +291,8 @@ async fn signed(
         signature: &signature,
         expiration,
     };
-    let (id, token) = signed.verify(app, now().as_ms() / 1000).await?;
+    let verified = signed.verify(app, now().as_ms() / 1000).await?;
+    let (id, token) = verified.ok_or(Denied::Expired)?;
     if addressed.is_some_and(|addressed| addressed.id != id) {
         return Err(Problem::new(Code::Unauthenticated, "invalid signature").into());
     }

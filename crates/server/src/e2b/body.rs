@@ -11,6 +11,7 @@ use stockade_core::{State, Time};
 use super::{App, ENVD_VERSION, RESERVED};
 use crate::auth::{PUBLIC, Principal, Scope};
 use crate::inside::usage;
+use crate::relay::MASKED_HOST;
 
 /// The metadata with the template that a client has named.
 pub(super) const TEMPLATE: &str = "e2b.dev/template";
@@ -42,6 +43,11 @@ pub(super) fn template(sandbox: &Sandbox) -> String {
         if image == "host" { "base".to_owned() } else { image.to_owned() }
     };
     named.unwrap_or_else(image)
+}
+
+/// Whether a client of E2B has created a sandbox.
+pub(crate) fn is_of_client(sandbox: &Sandbox) -> bool {
+    sandbox.metadata.contains_key(TEMPLATE)
 }
 
 /// The metadata that clients have set.
@@ -152,6 +158,7 @@ pub(super) fn detail(app: &App, principal: &Principal, sandbox: &Sandbox) -> Val
         "allowOut": hosts(Effect::Allow),
         "denyOut": hosts(Effect::Deny),
         "allowPublicTraffic": sandbox.metadata.contains_key(PUBLIC),
+        "maskRequestHost": sandbox.metadata.get(MASKED_HOST),
     });
     body
 }

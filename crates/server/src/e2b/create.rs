@@ -20,9 +20,10 @@ use super::failure::Refused;
 use super::machine;
 use super::network::{self, Config};
 use super::request::{JsonBody, Owner};
-use super::{App, RESERVED};
+use super::{App, RESERVED, volumes};
 use crate::auth::{PUBLIC, Principal};
 use crate::failure::{invalid, unsupported};
+use crate::relay::MASKED_HOST;
 use crate::source::Source;
 
 /// The time to live of a sandbox whose request names none, in seconds.
@@ -84,6 +85,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<Credentials>), Refused> {
     let source = source(&app, &principal, &request).await?;
     let sandbox = specification(&principal, request)?;
+    volumes::require(&app, &principal, &sandbox.volumes).await?;
     let created = start(&app, &principal, source, sandbox).await?;
     Ok((StatusCode::CREATED, Json(Credentials::new(&app, &principal, &created))))
 }
@@ -177,6 +179,9 @@ fn specification(principal: &Principal, request: Request) -> Result<CreateSandbo
         .extend(variables.into_iter().map(|(name, value)| (name, Bytes(value.into_bytes()))));
     if request.network.as_ref().is_some_and(Config::has_public_ports) {
         metadata.insert(PUBLIC.to_owned(), YES.to_owned());
+    }
+    if let Some(mask) = request.network.as_ref().map(Config::masked_host).transpose()?.flatten() {
+        metadata.insert(MASKED_HOST.to_owned(), mask);
     }
     let mut network = match request.network {
         Some(config) => network::network(config)?,

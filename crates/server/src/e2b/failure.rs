@@ -5,13 +5,17 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use stockade_api::Problem;
+use stockade_api::{Problem, Sandbox};
 use stockade_core::Code;
 
 use crate::failure::{Failure, Reported};
 
 /// What clients look for in the message about a sandbox that does not run.
 const NOT_RUNNING: &str = "The sandbox was not found";
+/// What clients expect to read about a signature whose time is over.
+const EXPIRED: &str = "signature is already expired";
+/// What clients look for in the message about a port on which nothing listens.
+const CLOSED: &str = "The sandbox is running but port is not open";
 /// Tells clients whether a request is worth another try.
 const RETRY: &str = "should-retry";
 
@@ -88,6 +92,29 @@ pub(super) fn not_running(id: &str) -> Response {
     let problem = Problem::new(Code::Unreachable, NOT_RUNNING);
     let body = json!({ "sandboxId": id, "message": NOT_RUNNING, "code": 502 });
     let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
+    response.extensions_mut().insert(Reported(problem));
+    response
+}
+
+/// The response to a request to a port on which nothing listens.
+pub(crate) fn closed_port(sandbox: &Sandbox, port: u16) -> Response {
+    let body = json!({
+        "sandboxId": sandbox.id.as_str(),
+        "message": CLOSED,
+        "port": port,
+        "code": 502,
+    });
+    let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
+    response.extensions_mut().insert(Reported(Problem::new(Code::Unreachable, CLOSED)));
+    response
+}
+
+/// The response to a signed URL whose time is over, without members of our own: clients compare it as a whole.
+pub(super) fn expired_signature() -> Response {
+    let problem = Problem::new(Code::Unauthenticated, EXPIRED);
+    let body = json!({ "code": 401, "message": EXPIRED });
+    let scheme = [(header::WWW_AUTHENTICATE, "Bearer")];
+    let mut response = (StatusCode::UNAUTHORIZED, scheme, Json(body)).into_response();
     response.extensions_mut().insert(Reported(problem));
     response
 }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use stockade_api::{ById, Caller, KillSandbox, Problem, Renew, Sandbox};
+use stockade_api::{ById, Caller, KillSandbox, Problem, Renew, Sandbox, Sandboxes};
 use stockade_core::{Code, SandboxId, State as SandboxState};
 
 use super::App;
@@ -55,7 +55,7 @@ pub(super) async fn connect(
         if sandbox.state == SandboxState::Paused && memory == Some(false) {
             app.sandboxes.stop(&caller, ById { id: id.clone() }).await?;
         }
-        wake(&app, &caller, &id).await?;
+        wake(&*app.sandboxes, &caller, &id).await?;
     }
     let renew = Renew { id: id.clone(), ttl_seconds: Some(ttl), shorten: !is_running };
     let sandbox = app.sandboxes.renew(&caller, renew).await?;
@@ -64,14 +64,18 @@ pub(super) async fn connect(
 }
 
 /// Resumes a sandbox that is paused, or starts one whose memory was not kept.
-pub(super) async fn wake(app: &App, caller: &Caller, id: &SandboxId) -> Result<Sandbox, Problem> {
+pub(super) async fn wake(
+    sandboxes: &dyn Sandboxes,
+    caller: &Caller,
+    id: &SandboxId,
+) -> Result<Sandbox, Problem> {
     let request = stockade_api::GetSandbox { id: id.clone(), metrics: false };
-    let current = app.sandboxes.get_status(caller, request).await?;
+    let current = sandboxes.get_status(caller, request).await?;
     let by_id = ById { id: id.clone() };
     match current.state {
         SandboxState::Running => Ok(current),
-        SandboxState::Paused => app.sandboxes.resume(caller, by_id).await,
-        _ => app.sandboxes.start(caller, by_id).await,
+        SandboxState::Paused => sandboxes.resume(caller, by_id).await,
+        _ => sandboxes.start(caller, by_id).await,
     }
 }
 

@@ -13,6 +13,7 @@ use super::App;
 use super::body::{self, detail, listed};
 use super::failure::Refused;
 use super::request::{Id, NEXT_TOKEN, Owner, Query, find, page};
+use super::volumes::SERVED_VOLUME;
 use crate::auth::Principal;
 use crate::failure::invalid;
 use crate::inside::usage;
@@ -86,8 +87,11 @@ async fn all(
         let SandboxList { sandboxes, more } =
             app.sandboxes.list(&principal.caller, request.clone()).await?;
         request.after = sandboxes.last().map(|sandbox| sandbox.id.clone());
-        // A session is part of the sandbox that it is in.
-        found.extend(sandboxes.into_iter().filter(|it| !it.metadata.contains_key(ISOLATED_IN)));
+        // A session is part of the sandbox that it is in, and one for the content of a volume no client's own.
+        let is_hidden = |it: &Sandbox| {
+            [ISOLATED_IN, SERVED_VOLUME].iter().any(|name| it.metadata.contains_key(*name))
+        };
+        found.extend(sandboxes.into_iter().filter(|it| !is_hidden(it)));
         if !more || request.after.is_none() {
             return Ok(found);
         }

@@ -1,5 +1,5 @@
-//! What clients expect of a machine: `python` where there is only `python3`, and `sudo`, for which no set-user-id bit works.
-//! The system directories may belong to the host, so both are in the home of the user, whose login shells find them.
+//! What clients expect of a machine: `python` where there is only `python3`, `sudo`, for which no set-user-id bit works, and
+//! `adduser`, for which root has no capability. The system directories may belong to the host, so all are in the home of the user, whose login shells find them.
 
 use std::sync::Arc;
 
@@ -25,6 +25,15 @@ type Addition = (&'static str, u32, &'static str);
 const PYTHON_FILE: Addition =
     ("/home/user/.local/bin/python", 0o755, "#!/bin/sh\nexec python3 \"$@\"\n");
 const SUDO_FILE: Addition = ("/home/user/.local/bin/sudo", 0o755, include_str!("sudo.py"));
+/// The programs that add users, where the system has them, and what takes their place: root inside cannot give a home to its
+/// user.
+const ADD_USER: [(&str, &str); 2] = [
+    ("/usr/sbin/adduser", "/home/user/.local/bin/adduser"),
+    ("/usr/sbin/useradd", "/home/user/.local/bin/useradd"),
+];
+const ADD_USER_TEXT: &str = include_str!("adduser.py");
+/// What `adduser` needs of the system.
+const USERADD: &str = "/usr/sbin/useradd";
 /// The files by which login shells of the user and of root find the programs.
 const PROFILE: Addition = ("/home/user/.profile", 0o644, PATH);
 const PROFILE_OF_ROOT: Addition = ("/root/.profile", 0o644, PATH);
@@ -47,6 +56,13 @@ async fn add_programs(app: &App, target: &Target) -> Result<(), Failure> {
     add(app, target, SUDO_FILE).await?;
     if !has_python(app, target).await {
         add(app, target, PYTHON_FILE).await?;
+    }
+    if stat(&app.sandboxes, target, USERADD, true).await.is_ok() {
+        for (program, own) in ADD_USER {
+            if stat(&app.sandboxes, target, program, true).await.is_ok() {
+                add(app, target, (own, 0o755, ADD_USER_TEXT)).await?;
+            }
+        }
     }
     add(app, target, PROFILE).await?;
     // Where there is no other user than the ordinary one, this is refused.

@@ -6,7 +6,7 @@
 //! are accepted, for clients of later versions send more; known ones that have no effect here are refused.
 //!
 //! Reading order: this file (all routes), `create`, `list` and `lifecycle` (sandboxes), `access` (the
-//! tokens), `connect` (the protocol of `process` and `filesystem`), `files`, `interpreter`.
+//! tokens), `connect` (the protocol of `process` and `filesystem`), `files`, `interpreter`, `volumes`.
 
 mod access;
 mod body;
@@ -30,6 +30,7 @@ mod snapshots;
 mod templates;
 mod unavailable;
 mod user;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -45,7 +46,9 @@ use crate::observe::Watch;
 use crate::openapi::{Api, Security, get, post, put};
 use crate::opensandbox::now;
 
-pub(crate) use access::{Addressed, serves_port};
+pub(crate) use access::{Addressed, resumed, serves_port};
+pub(crate) use body::is_of_client;
+pub(crate) use failure::closed_port;
 pub(crate) use ports::by_header;
 
 /// The port of the interfaces for commands and files.
@@ -128,7 +131,11 @@ pub(crate) fn api(app: Option<App>) -> Api {
     let code = interpreter::routes().layered(app.as_ref(), |router, app| {
         router.layer(middleware::from_fn_with_state(app, access::enter_interpreter))
     });
+    let content = volumes::content_routes().layered(app.as_ref(), |router, app| {
+        router.layer(middleware::from_fn_with_state(app, volumes::enter))
+    });
     control
+        .merge(content)
         .merge(envd)
         .merge(code)
         .map(|router| router.layer(DefaultBodyLimit::max(REQUEST_BYTES)))
@@ -195,6 +202,7 @@ fn control_routes() -> Api<App> {
                 .post(secrets::update)
                 .body::<secrets::NewValue>(&json!({ "value": "text" })),
         )
+        .merge(volumes::routes())
         .merge(unavailable::routes())
 }
 

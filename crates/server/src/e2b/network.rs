@@ -18,6 +18,7 @@ use super::request::{Id, JsonBody, Owner, find};
 use super::secrets;
 use crate::auth::PUBLIC;
 use crate::failure::{invalid, unsupported};
+use crate::relay::masked_host;
 use crate::traffic_limits::Limits;
 
 /// Stands for every address.
@@ -65,12 +66,21 @@ impl Config {
         self.allow_public_traffic == Some(true)
     }
 
+    /// The host that programs inside see instead of that of a request to a port.
+    pub(super) fn masked_host(&self) -> Result<Option<String>, Refused> {
+        let Some(mask) = self.mask_request_host.as_deref().filter(|mask| !mask.is_empty()) else {
+            return Ok(None);
+        };
+        // One with the longest port is one with every port.
+        masked_host(mask, u16::MAX)?;
+        Ok(Some(mask.to_owned()))
+    }
+
     fn refuse_unsupported(&self) -> Result<(), Refused> {
         let is_set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let requested = [
             (self.dns_servers.as_ref().is_some_and(|it| !it.is_empty()), "`dnsServers`"),
             (is_set(&self.egress_proxy), "`egressProxy`"),
-            (self.mask_request_host.is_some(), "`maskRequestHost`"),
             (self.https_ports.as_ref().is_some_and(|it| !it.is_empty()), "`httpsPorts`"),
         ];
         match requested.iter().find(|(requested, _)| *requested) {
@@ -135,6 +145,9 @@ pub(super) async fn replace(
         if !is_public {
             return Err(unsupported(what).into());
         }
+    }
+    if config.mask_request_host.is_some() {
+        return Err(unsupported("a change of `maskRequestHost`").into());
     }
     let mut wanted = network(config)?;
     if allow_internet_access == Some(false) {
@@ -219,10 +232,24 @@ mod tests {
             json!({ "allowOut": ["8.0.0.0/4"] }),
             json!({ "allowOut": ["::1"] }),
             json!({ "dnsServers": ["1.1.1.1"] }),
-            json!({ "maskRequestHost": "a" }),
             json!({ "rules": { "a": [] } }),
         ] {
             assert!(parsed(refused.clone()).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_mask_is_a_host() {
+        let masked = |mask: &str| {
+            let config = Config { mask_request_host: Some(mask.to_owned()), ..Config::default() };
+            config.masked_host().ok()
+        };
+        for host in ["a.example", "a.example:${PORT}", "localhost:3000"] {
+            assert_eq!(masked(host), Some(Some(host.to_owned())));
+        }
+        assert_eq!(masked(""), Some(None));
+        for other in ["a b", "http://a/", "u@a", "a:b", "a\r\nb", "${PORT}x:${PORT}${PORT}"] {
+            assert_eq!(masked(other), None, "{other:?}");
         }
     }
 }

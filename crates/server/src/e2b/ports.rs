@@ -9,15 +9,15 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
 use stockade_api::PortGrant;
 
-use super::access::{Addressed, Denied, Entered, Head, check, serves_port};
-use super::failure::{not_running, refuse};
+use super::access::{Addressed, Entered, Head, check, serves_port};
+use super::failure::{closed_port, not_running, refuse};
 use super::{App, ENVD_PORT};
 use crate::admission::{Terms, admit};
 use crate::auth::Principal;
 use crate::failure::Failure;
 use crate::inside::usage;
 use crate::opensandbox::now;
-use crate::relay::{Form, relay};
+use crate::relay::{Form, Unrelayed, relay};
 use crate::tcp::authority;
 
 /// The middleware that serves such requests.
@@ -75,8 +75,7 @@ async fn metrics(app: &App, request: Request, (head, addressed): (&Head, &Addres
 async fn pass_on(app: &App, request: Request, (head, addressed): (Head, Addressed)) -> Response {
     let Entered { principal, sandbox } = match check(app, &head, &addressed).await {
         Ok(entered) => entered,
-        Err(Denied::Problem(problem)) => return refuse(problem),
-        Err(Denied::NotRunning(id)) => return not_running(&id),
+        Err(denied) => return denied.into_response(),
     };
     let authority = match authority(&head.uri, &head.headers) {
         Ok(authority) => authority.to_owned(),
@@ -88,9 +87,12 @@ async fn pass_on(app: &App, request: Request, (head, addressed): (Head, Addresse
             Ok(port) => port,
             Err(problem) => return refuse(problem),
         };
-        let grant = PortGrant { caller: principal.caller, sandbox, port };
+        let grant = PortGrant { caller: principal.caller, sandbox: sandbox.clone(), port };
         let relayed = relay(&*app.sandboxes, &app.ports, grant, &form, request).await;
-        relayed.unwrap_or_else(|Failure(problem)| refuse(problem))
+        relayed.unwrap_or_else(|unrelayed| match unrelayed {
+            Unrelayed::Closed(_) => closed_port(&sandbox, port),
+            Unrelayed::Other(problem) => refuse(problem),
+        })
     };
     let terms = Terms { refuse, ..Terms::RELAYED };
     admit(&app.watch, principal, request, terms, serve).await

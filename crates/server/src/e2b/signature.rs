@@ -16,8 +16,6 @@ use crate::auth::Scope;
 
 /// The version of signatures.
 const PREFIX: &str = "v1_";
-/// What clients expect to read about a signature whose time is over.
-const EXPIRED: &str = "signature is already expired";
 
 /// The tokens of how many sandboxes are kept.
 const SANDBOXES: usize = 1 << 16;
@@ -90,12 +88,12 @@ impl Signed<'_> {
         blake3::hash(expected.as_bytes()) == blake3::hash(signature.as_bytes())
     }
 
-    /// The sandbox and the token with which it was signed.
+    /// The sandbox and the token with which it was signed; `None` if its time is over.
     pub(super) async fn verify(
         &self,
         app: &App,
         now_seconds: i64,
-    ) -> Result<(SandboxId, String), Problem> {
+    ) -> Result<Option<(SandboxId, String)>, Problem> {
         let mut found = app.tokens.find(|token| self.is_signed_with(token));
         if found.is_none() {
             app.tokens.loaded.get_or_try_init(|| load(app)).await?;
@@ -103,10 +101,8 @@ impl Signed<'_> {
         }
         let found =
             found.ok_or_else(|| Problem::new(Code::Unauthenticated, "invalid signature"))?;
-        if self.expiration.is_some_and(|expiration| expiration < now_seconds) {
-            return Err(Problem::new(Code::Unauthenticated, EXPIRED));
-        }
-        Ok(found)
+        let is_over = self.expiration.is_some_and(|expiration| expiration < now_seconds);
+        Ok((!is_over).then_some(found))
     }
 }
 

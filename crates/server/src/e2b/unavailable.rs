@@ -11,7 +11,6 @@ pub(super) fn routes() -> Api<App> {
         Refused::from(unsupported("building a template from an image or a Dockerfile"))
     };
     let tags = || async { Refused::from(unsupported("a tag of a template")) };
-    let volumes = || async { Refused::from(unsupported("managing volumes through E2B")) };
     let logs = || async { Refused::from(unsupported("the log of a sandbox in the form of E2B")) };
     let templates = || async { Refused::from(unsupported("a list of templates")) };
     Api::new(Security::Key)
@@ -27,6 +26,4 @@ pub(super) fn routes() -> Api<App> {
         .route("/templates/{template}/tags", get(tags).unavailable())
         .route("/sandboxes/{id}/logs", get(logs).unavailable())
         .route("/v2/sandboxes/{id}/logs", get(logs).unavailable())
-        .route("/volumes", get(volumes).unavailable().post(volumes).unavailable())
-        .route("/volumes/{volume}", get(volumes).unavailable().delete(volumes).unavailable())
 }

@@ -19,6 +19,8 @@ pub(super) struct User {
     pub(super) home: String,
     /// Whether it is the one that commands run as when a request names none.
     pub(super) is_default: bool,
+    /// Its name, if it was added inside: neither the ordinary user nor root.
+    pub(super) added: Option<String>,
 }
 
 impl User {
@@ -33,11 +35,11 @@ impl User {
         match name.filter(|name| !name.is_empty()) {
             None | Some("user") if is_ordinary => {
                 let home = format!("/home/{}", ORDINARY.0);
-                Ok(Self { uid: default, gid: default, home, is_default: true })
+                Ok(Self { uid: default, gid: default, home, is_default: true, added: None })
             }
             Some("root") => {
                 let is_default = default == 0;
-                Ok(Self { uid: 0, gid: 0, home: "/root".to_owned(), is_default })
+                Ok(Self { uid: 0, gid: 0, home: "/root".to_owned(), is_default, added: None })
             }
             name => {
                 let names = Names::read(sandboxes, &target.caller, &target.sandbox.id).await;
@@ -50,7 +52,8 @@ impl User {
                     (None, None) => (default, default, "/".to_owned()),
                     (None, Some(name)) => return Err(unknown(name)),
                 };
-                Ok(Self { uid, gid, home, is_default: uid == default })
+                let added = name.filter(|_| uid != 0 && uid != default).map(str::to_owned);
+                Ok(Self { uid, gid, home, is_default: uid == default, added })
             }
         }
     }
@@ -78,7 +81,7 @@ impl User {
 }
 
 /// The path without `.`, `..` and empty parts, as the clients expect it in responses.
-fn normalized(path: &str) -> String {
+pub(super) fn normalized(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -115,7 +118,8 @@ mod tests {
 
     #[test]
     fn paths_begin_in_the_home_of_the_user() {
-        let user = User { uid: 7, gid: 7, home: "/home/me".to_owned(), is_default: false };
+        let user =
+            User { uid: 7, gid: 7, home: "/home/me".to_owned(), is_default: false, added: None };
         for (text, path) in [
             ("a", "/home/me/a"),
             ("", "/home/me"),

@@ -1,9 +1,9 @@
-//! New directories that belong to a user.
+//! Directories: new ones that belong to a user, and the order of a listing.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use stockade_api::{MakeDirectory, Sandboxes, SetPermissions};
+use stockade_api::{FileEntry, MakeDirectory, Sandboxes, SetPermissions};
 use stockade_core::Code;
 
 use super::{Target, stat};
@@ -44,4 +44,12 @@ pub(crate) async fn create_as(
         sandboxes.set_permissions(&target.caller, set).await?;
     }
     Ok(())
+}
+
+/// Puts the entries of a listing into the order of a walk: each directory right before what is in it.
+pub(crate) fn sort_as_walked(entries: &mut [FileEntry]) {
+    entries.sort_by_cached_key(|entry| {
+        let path = entry.path.lossy().into_owned();
+        path.split('/').map(str::to_owned).collect::<Vec<_>>()
+    });
 }

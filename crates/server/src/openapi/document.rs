@@ -36,6 +36,7 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
                 "OpenSandbox-Secure-Access": token("OpenSandbox-Secure-Access"),
                 "X-Access-Token": token("X-Access-Token"),
                 "E2B-Traffic-Access-Token": token("E2B-Traffic-Access-Token"),
+                "volumeToken": { "type": "http", "scheme": "bearer" },
                 "session": { "type": "apiKey", "in": "cookie", "name": "__Host-stockade-session" },
                 "code": { "type": "apiKey", "in": "query", "name": "code" },
             },
@@ -106,6 +107,7 @@ fn requirements(security: Security) -> Value {
         Security::Key => json!([{ "apiKey": [] }]),
         Security::Admin => json!([{ "adminKey": [] }]),
         Security::Token(header) => json!([{ header: [] }]),
+        Security::Volume => json!([{ "volumeToken": [] }]),
         Security::Session => json!([{ "session": [] }, { "OpenSandbox-Secure-Access": [] }]),
         Security::Code => json!([{ "code": [] }]),
     }

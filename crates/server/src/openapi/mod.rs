@@ -27,6 +27,8 @@ pub(crate) enum Security {
     Admin,
     /// The access token for a port of a sandbox, in this header.
     Token(&'static str),
+    /// The token for the content of a volume, as a bearer token.
+    Volume,
     /// The session of a browser with a port, or its access token.
     Session,
     /// A code that is used once, in the query.

@@ -112,7 +112,7 @@ async fn answer(
             let port = app.ports.check_port(&target.sandbox, Some(port))?;
             let sandbox = Arc::unwrap_or_clone(target.sandbox);
             let grant = PortGrant { caller: target.caller, sandbox, port };
-            return relay(&*app.sandboxes, &app.ports, grant, &form, request).await;
+            return Ok(relay(&*app.sandboxes, &app.ports, grant, &form, request).await?);
         }
     };
     // The parts of this path are no parameters of the routes on the port.

@@ -136,6 +136,23 @@ pub(super) fn inner_headers(
     Ok(())
 }
 
+/// Replaces the host of a request.
+pub(super) fn mask_host(headers: &mut HeaderMap, masked: &str, port: u16) -> Result<(), Failure> {
+    headers.insert(header::HOST, masked_host(masked, port)?);
+    Ok(())
+}
+
+/// The host that a mask means at a port.
+pub(crate) fn masked_host(mask: &str, port: u16) -> Result<HeaderValue, Failure> {
+    let text = mask.replace("${PORT}", &port.to_string());
+    let is_host = text.parse::<axum::http::uri::Authority>().is_ok_and(|authority| {
+        let is_whole = authority.as_str() == authority.host();
+        (is_whole || authority.port_u16().is_some()) && !text.contains('@')
+    });
+    let value = HeaderValue::try_from(text).ok().filter(|_| is_host);
+    value.ok_or_else(|| invalid(format!("{mask:?} is not a host")))
+}
+
 fn add_upgrade(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -270,6 +287,14 @@ mod tests {
             ("upgrade", "websocket"),
         ]);
         assert_eq!(headers, expected);
+    }
+
+    #[test]
+    fn a_mask_replaces_the_host_alone() {
+        let mut headers = map(&[("host", "80-box.localhost:8080"), ("x-forwarded-host", "80-box")]);
+        mask_host(&mut headers, "a.example:${PORT}", 80).unwrap();
+        assert_eq!(headers, map(&[("host", "a.example:80"), ("x-forwarded-host", "80-box")]));
+        assert!(mask_host(&mut headers, "a/b", 80).is_err());
     }
 
     #[test]

@@ -23,8 +23,8 @@ use stockade_core::Code;
 use tokio::io::copy_bidirectional;
 use tokio::task::JoinHandle;
 
-pub(crate) use headers::Form;
-use headers::{inner_headers, outer_headers};
+pub(crate) use headers::{Form, masked_host};
+use headers::{inner_headers, mask_host, outer_headers};
 
 use crate::failure::{Failure, invalid};
 
@@ -33,6 +33,31 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// The metadata with the host that programs inside see instead of that of the request; `${PORT}` in it stands for the port.
+pub(crate) const MASKED_HOST: &str = "e2b.dev/mask-request-host";
+
+/// Why a request was not relayed.
+#[derive(Debug)]
+pub(crate) enum Unrelayed {
+    /// Nothing accepts connections at the port.
+    Closed(Problem),
+    /// Another problem.
+    Other(Problem),
+}
+
+impl From<Failure> for Unrelayed {
+    fn from(Failure(problem): Failure) -> Self {
+        Self::Other(problem)
+    }
+}
+
+impl From<Unrelayed> for Failure {
+    fn from(unrelayed: Unrelayed) -> Self {
+        let (Unrelayed::Closed(problem) | Unrelayed::Other(problem)) = unrelayed;
+        Self(problem)
+    }
+}
+
 /// Relays a request, whose path is already that of the port.
 pub(crate) async fn relay(
     sandboxes: &dyn Sandboxes,
@@ -40,23 +65,30 @@ pub(crate) async fn relay(
     grant: PortGrant,
     form: &Form,
     mut request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, Unrelayed> {
     check_framing(request.headers())?;
     let PortGrant { caller, sandbox, port } = grant;
     let connect = Connect { sandbox_id: sandbox.id.clone(), port };
-    let connection = sandboxes.connect(&caller, connect).await?;
+    let connection = sandboxes.connect(&caller, connect).await;
+    let connection = connection.map_err(|problem| match problem.code {
+        Code::Unreachable => Unrelayed::Closed(problem),
+        _ => Unrelayed::Other(problem),
+    })?;
     let handshaken = handshake::<_, Body>(TokioIo::new(connection)).await;
     let (mut sender, driver) =
         handshaken.map_err(|error| port_problem(port, "does not speak HTTP", &error))?;
     let driver = Driver(tokio::spawn(async move { drop(driver.with_upgrades().await) }));
     let upgrade = upgrade_of(&mut request);
     inner_headers(request.headers_mut(), form, port, upgrade.is_some())?;
+    if let Some(masked) = sandbox.metadata.get(MASKED_HOST) {
+        mask_host(request.headers_mut(), masked, port)?;
+    }
     let ports = Arc::clone(ports);
     let mut closed: Closed =
         Box::pin(async move { ports.wait_until_closed(&caller, &sandbox).await });
     let answered = tokio::select! {
         answered = tokio::time::timeout(HEAD_TIMEOUT, sender.send_request(request)) => answered,
-        () = closed.as_mut() => return Err(not_running().into()),
+        () = closed.as_mut() => return Err(Unrelayed::Other(not_running())),
     };
     let answered = answered.map_err(|_| {
         Failure(Problem::new(Code::TimedOut, format!("port {port} did not answer in time")))

@@ -23,7 +23,7 @@ use crate::auth::{Principal, Scope, TOKEN_HEADERS, TcpPeer, invalid_token};
 use crate::cookies;
 use crate::e2b;
 use crate::failure::Failure;
-use crate::relay::{Form, relay};
+use crate::relay::{Form, Unrelayed, relay};
 use crate::renewal::renew;
 
 /// What begins with this is not passed on.
@@ -169,9 +169,16 @@ async fn pass_on(
         if let Err(problem) = renew(sandboxes, &caller, &sandbox, &headers).await {
             return Failure(problem).into_response();
         }
-        let grant = PortGrant { caller, sandbox, port };
+        let sandbox = match e2b::resumed(sandboxes, &caller, sandbox).await {
+            Ok(sandbox) => sandbox,
+            Err(problem) => return Failure(problem).into_response(),
+        };
+        let grant = PortGrant { caller, sandbox: sandbox.clone(), port };
         let relayed = relay(sandboxes, &web.ports, grant, &form, request).await;
-        relayed.unwrap_or_else(Failure::into_response)
+        relayed.unwrap_or_else(|unrelayed| match unrelayed {
+            Unrelayed::Closed(_) if e2b::is_of_client(&sandbox) => e2b::closed_port(&sandbox, port),
+            other => Failure::from(other).into_response(),
+        })
     };
     let request = Request::from_parts(request, body);
     admit(&web.watch, principal, request, Terms::RELAYED, serve).await

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stockade_api::{Caller, CreateVolume, RemovedVolume, Result, Volume, VolumeByName, VolumeList};
+use stockade_api::{
+    Caller, CreateVolume, RemovedVolume, Result, Volume, VolumeByName, VolumeList, VolumeRecord,
+};
 use stockade_bundle::data::DataDir;
 use stockade_bundle::disk_usage::used_bytes;
 use stockade_core::{Code, OwnerId, Problem, VolumeName};
@@ -124,6 +126,21 @@ pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<VolumeLis
         let found = all.list().map_err(|error| problem(&error))?;
         let volumes = found.into_iter().map(|volume| shown(volume, &users, is_remote)).collect();
         Ok(VolumeList { volumes })
+    })
+    .await
+}
+
+/// One of the caller's volumes, without its files: that takes no time however many there are.
+pub(crate) async fn find(
+    service: &Service,
+    caller: &Caller,
+    VolumeByName { name }: VolumeByName,
+) -> Result<VolumeRecord> {
+    with(service, caller, move |all| {
+        let found = all.get(&name).map_err(|error| problem(&error))?;
+        let found = found.ok_or_else(|| problem(&Error::NotFound(name)))?;
+        let stockade_volume::Volume { name, labels, created_at, is_anonymous, .. } = found;
+        Ok(VolumeRecord { name, labels, created_at, anonymous: is_anonymous })
     })
     .await
 }

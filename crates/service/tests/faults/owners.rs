@@ -37,7 +37,7 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         | "pull_image" | "remove_image" | "create_volume" | "volumes" => {
             return None;
         }
-        "remove_volume" => json!({"name": volume}),
+        "find_volume" | "remove_volume" => json!({"name": volume}),
         "write_secret_file" => json!({
             "sandboxId": sandbox, "path": "/run/secrets/k", "secret": {"ref": "a"},
         }),

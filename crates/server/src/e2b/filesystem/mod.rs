@@ -21,7 +21,7 @@ use super::connect::Unary;
 use super::failure::{RpcCode, RpcError};
 use super::user::User;
 use crate::failure::Failure;
-use crate::inside::directories::create_as;
+use crate::inside::directories::{create_as, sort_as_walked};
 use crate::inside::{Target, stat};
 use crate::openapi::{Api, Security, post};
 use entry::Details;
@@ -181,7 +181,8 @@ async fn list(
         path: found.path.clone(),
         depth: Some(depth.max(1)),
     };
-    let listing = app.sandboxes.list_directory(&target.caller, request).await?;
+    let mut listing = app.sandboxes.list_directory(&target.caller, request).await?;
+    sort_as_walked(&mut listing.entries);
     let details = Details::read(&app, &target, &user, &listing.entries).await;
     let mut entries = Vec::new();
     for entry in &listing.entries {

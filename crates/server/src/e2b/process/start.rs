@@ -55,6 +55,17 @@ pub(super) async fn start(
     let variables = config.envs.iter();
     execute.environment =
         variables.map(|(name, value)| (name.clone(), Bytes::from(value.as_str()))).collect();
+    if let Some(name) = &user.added {
+        // The runtime knows only the users that a sandbox was created with.
+        for (variable, value) in [("HOME", &user.home), ("USER", name), ("LOGNAME", name)] {
+            let value = Bytes::from(value.as_str());
+            execute.environment.entry(variable.to_owned()).or_insert(value);
+        }
+        let has_home = check_directory(&app, &target, &user.home).await.is_ok();
+        if execute.working_directory.is_none() && has_home {
+            execute.working_directory = Some(user.home.as_str().into());
+        }
+    }
     execute.timeout_seconds = terms.timeout.map(|timeout| timeout.as_secs_f64());
     let takes_input = is_terminal || stdin.unwrap_or(true);
     let open = OpenSession { execute, terminal, input: takes_input, survives: true };
