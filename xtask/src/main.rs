@@ -12,6 +12,7 @@ mod fuzz;
 mod guest;
 mod programs;
 mod sdk;
+mod simulate;
 mod suites;
 mod tidy;
 mod web;
@@ -72,6 +73,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Crash::Service(options) => crash::programs::service(workspace, options),
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
+        Command::Simulate(options) => simulate::run(options),
         Command::Sdk => sdk::run(workspace),
         Command::Web(options) => web::run(workspace, options.check),
         Command::Fuzz(options) => fuzz::run(workspace, options),
