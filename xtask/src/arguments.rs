@@ -1,6 +1,6 @@
 //! The command line of `cargo xtask`.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Crash(Crash),
     /// The tests of released clients, and the table of their versions in docs/clients/e2b.md
     Clients,
+    /// What 1 to 1000 servers ask of the database that they share
+    Simulate(SimulateOptions),
     /// The generated part of the client libraries, written from docs/openapi.json
     Sdk,
     /// The pages of the server, built from their sources with Node
@@ -116,8 +118,8 @@ pub(crate) enum Bench {
     Clients(BenchOptions),
     /// A held sandbox, beside a process of the host
     Runtime(BenchOptions),
-    /// A durable step, beside a commit on the same disk
-    Durable(BenchOptions),
+    /// A durable step, beside a commit on the same disk, or on PostgreSQL beside the library of DBOS
+    Durable(DurableOptions),
     /// The server over TCP, beside a stub that does nothing
     Server(BenchOptions),
     /// An operation of the product, beside its parts
@@ -145,6 +147,36 @@ pub(crate) struct BenchOptions {
     /// Also start with `--private-base`, whose copy of the system is made first
     #[arg(long)]
     pub(crate) private_base: bool,
+}
+
+/// Options of `bench durable`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct DurableOptions {
+    #[command(flatten)]
+    pub(crate) bench: BenchOptions,
+    /// On PostgreSQL, which is started for it
+    #[arg(long)]
+    pub(crate) postgres: bool,
+}
+
+/// Options of `simulate`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct SimulateOptions {
+    /// What `bench durable --postgres --json FILE` has written [default: benches/postgres/costs.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) costs: Option<PathBuf>,
+    /// The processors of the database
+    #[arg(long, value_name = "N", default_value = "4")]
+    pub(crate) processors: NonZeroU32,
+    /// How many sandboxes each server holds
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub(crate) sandboxes: u32,
+    /// How many operations each sandbox has in a minute
+    #[arg(long, value_name = "N", default_value = "6")]
+    pub(crate) operations: u32,
+    /// How many percent of the operations go through the queue
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    pub(crate) queued: u32,
 }
 
 impl BenchOptions {
@@ -223,7 +255,9 @@ mod tests {
         let Ok(Command::Bench(Bench::Durable(default))) = parse("bench durable") else {
             panic!("it is not understood")
         };
-        assert_eq!((default.rounds(100), default.docker_image.as_str()), (100, "busybox"));
+        let DurableOptions { bench, postgres } = default;
+        assert_eq!((bench.rounds(100), bench.docker_image.as_str()), (100, "busybox"));
+        assert!(!postgres);
         let Ok(Command::Crash(Crash::Durable(default))) = parse("crash durable") else {
             panic!("it is not understood")
         };
@@ -268,6 +302,8 @@ mod tests {
             "bench",
             "bench start --runs",
             "bench start --runs 0",
+            "bench start --postgres",
+            "simulate --processors 0",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -13,6 +13,7 @@ mod fuzz;
 mod guest;
 mod programs;
 mod sdk;
+mod simulate;
 mod suites;
 mod tidy;
 mod web;
@@ -74,6 +75,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
         Command::Clients => clients::run(workspace),
+        Command::Simulate(options) => simulate::run(options),
         Command::Sdk => sdk::run(workspace),
         Command::Web(options) => web::run(workspace, options.check),
         Command::Fuzz(options) => fuzz::run(workspace, options),

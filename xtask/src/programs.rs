@@ -89,6 +89,16 @@ pub(crate) fn for_benchmarks(workspace: &Workspace, example: &str) -> anyhow::Re
     built(workspace, "release", example)
 }
 
+/// Builds the benchmark of PostgreSQL, which is a workspace of its own; its path.
+pub(crate) fn for_postgres_benchmark(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let target = workspace.target_directory()?.join("bench-postgres");
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
+    cargo.arg(workspace.root.join("benches/postgres/Cargo.toml")).arg("--target-dir").arg(&target);
+    ensure!(cargo.status()?.success(), "bench-postgres does not build");
+    Ok(target.join("release/bench-postgres"))
+}
+
 /// Builds the product like the first command of README; its path.
 pub(crate) fn release_programs(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();

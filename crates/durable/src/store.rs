@@ -38,6 +38,8 @@ pub trait Store: Send + Sync + Debug {
     async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>>;
     /// The lease of an executor; `None` if there is no such executor.
     async fn lease(&self, executor_id: &str) -> Result<Option<Lease>>;
+    /// The executors of which nothing was heard for so long: neither a renewal of the lease nor its release.
+    async fn silent(&self, silence: Duration) -> Result<Vec<String>>;
     /// Ends the workflows of a place with a failure, if its executor has been silent for long enough, and
     /// ends the lease of that executor; `None` if it is alive.
     async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>>;

@@ -62,6 +62,14 @@ pub(crate) fn spawn(engine: &Engine, inner: &Arc<Inner>) {
     });
 }
 
+/// Whether another server was given up, and has not come back since.
+pub(crate) async fn is_given_up(inner: &Inner, host: &str) -> Result<bool> {
+    if inner.options.cluster.is_none() || host == inner.host() {
+        return Ok(false);
+    }
+    Ok(hosts::find(&*inner.store, host).await?.is_some_and(|row| row.lost_at.is_some()))
+}
+
 /// Whether a server renews its lease.
 pub(crate) async fn presence(inner: &Inner, host: &str) -> Result<Presence> {
     let heartbeat = inner.options.cluster.as_ref().map_or(Duration::MAX, |it| it.heartbeat);
@@ -76,14 +84,12 @@ pub(crate) async fn presence(inner: &Inner, host: &str) -> Result<Presence> {
 }
 
 async fn give_up_silent(engine: &Engine, inner: &Inner, patience: Duration) -> Result<()> {
-    for host in hosts::list(&*inner.store).await? {
-        if host.id == inner.host() || host.lost_at.is_some() {
-            continue;
-        }
-        if let Presence::Silent(silence) = presence(inner, &host.id).await?
-            && silence >= patience
-        {
-            give_up(engine, inner, &host.id, patience).await?;
+    // One read, however many servers there are: each of them does that.
+    let silent = inner.store.silent(patience).await.map_err(store_problem)?;
+    for id in silent.iter().filter(|id| *id != inner.host()) {
+        let host = hosts::find(&*inner.store, id).await?;
+        if host.is_some_and(|host| host.lost_at.is_none()) {
+            give_up(engine, inner, id, patience).await?;
         }
     }
     Ok(())

@@ -105,6 +105,8 @@ impl Service {
         let service = Self { engine, inner };
         operations::publish::resume(&service).await?;
         hosts::announce(&service.inner).await?;
+        // Before a new sandbox can have the id of one of them.
+        operations::given_up::remove_remains(&service.inner).await;
         reaper::spawn(&service.engine, &service.inner);
         hosts::spawn(&service.engine, &service.inner);
         Ok(service)

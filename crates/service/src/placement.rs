@@ -125,6 +125,10 @@ impl Service {
         let Some(host) = host.filter(|host| host != own) else { return Ok(None) };
         match self.reach(&host).await {
             Err(_) if operation == "get_status" => Ok(None),
+            // Only its record is left, which each server can end.
+            Err(_) if operation == "kill" && hosts::is_given_up(&self.inner, &host).await? => {
+                Ok(None)
+            }
             reached => reached.map(Some),
         }
     }
@@ -189,9 +193,10 @@ fn silent(host: &str, silence: Duration) -> Problem {
         Duration::MAX => format!("the server {host} is not known any more"),
         silence => format!("the server {host} was seen {} s ago", silence.as_secs()),
     };
-    Problem::new(Code::Unreachable, message)
-        .because(why)
-        .remedied_by("start that server again, then retry")
+    Problem::new(Code::Unreachable, message).because(why).remedied_by(
+        "start that server again, then retry; if it never comes back, `stockade kill` ends the \
+             record of the sandbox once the server is given up",
+    )
 }
 
 fn holds_none() -> Problem {

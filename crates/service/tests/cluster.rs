@@ -216,3 +216,83 @@ async fn a_restart_within_the_patience_loses_nothing() {
     assert_eq!(b.status(&id).await.state, State::Running);
     assert!(a.service.execute(&caller("u1"), program(&id, &["true"])).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_sandbox_of_a_lost_server_can_be_killed_and_its_id_used_again() {
+    let world = World::new().await;
+    let (a, b) = (world.server("a").await, world.server("b").await);
+    let id = SandboxId::new("box").unwrap();
+    let named = CreateSandbox { id: Some(id.clone()), ..CreateSandbox::default() };
+    a.create(named.clone()).await;
+    let fake = a.fake.clone();
+    a.kill().await;
+    let owner = caller("u1").owner;
+    let kill = json!({ "id": id });
+    // Not as long as it may be back.
+    eventually(async || {
+        let refused = b.service.destination(&owner, "kill", &kill).await.err();
+        refused.is_some_and(|it| it.remediation.unwrap().contains("stockade kill"))
+    })
+    .await;
+    eventually(async || b.status(&id).await.state == State::Stopped).await;
+    assert_eq!(b.destination("kill", kill).await, None);
+    let other = b.service.kill(&caller("u2"), KillSandbox::new(id.clone())).await.unwrap_err();
+    assert_eq!(other.code, Code::NotFound);
+    let killed = b.service.kill(&caller("u1"), KillSandbox::new(id.clone())).await.unwrap();
+    assert_eq!(killed.state, State::Terminated);
+    let reason = killed.reason.unwrap();
+    assert!(reason.starts_with("host_lost; its server a does not answer"), "{reason}");
+    assert!(
+        b.service.list(&caller("u1"), ListSandboxes::default()).await.unwrap().sandboxes.is_empty()
+    );
+    assert_eq!(b.fake.calls("cleanup"), 0);
+    // Its id is free, also while the server is away.
+    assert_eq!(b.create(named).await.state, State::Running);
+    // It is back: what it still has of it is removed, and the new one is left alone.
+    assert!(fake.inspect(&id).await.is_ok());
+    let a = Server::start(&world.store, "a", &fake).await;
+    // Before it can create anything.
+    assert!(fake.inspect(&id).await.is_err());
+    a.service.sweep().await;
+    assert_eq!(b.status(&id).await.state, State::Running);
+    assert!(b.service.execute(&caller("u1"), program(&id, &["true"])).await.is_ok());
+    let all = ListSandboxes { states: vec![State::Terminated], ..ListSandboxes::default() };
+    let ended = b.service.list(&caller("u1"), all).await.unwrap().sandboxes;
+    assert_eq!(ended[0].reason.as_deref(), Some("host_lost"));
+}
+
+#[tokio::test]
+async fn what_a_lost_server_has_is_removed_when_it_creates_another_one_with_the_id() {
+    let world = World::new().await;
+    let (a, b) = (world.server("a").await, world.server("b").await);
+    let id = SandboxId::new("box").unwrap();
+    let named = CreateSandbox { id: Some(id.clone()), ..CreateSandbox::default() };
+    a.create(named.clone()).await;
+    let fake = a.fake.clone();
+    a.kill().await;
+    eventually(async || b.status(&id).await.state == State::Stopped).await;
+    b.service.kill(&caller("u1"), KillSandbox::new(id.clone())).await.unwrap();
+    let a = Server::start(&world.store, "a", &fake).await;
+    assert_eq!(a.create(named).await.state, State::Running);
+    a.service.sweep().await;
+    assert!(a.service.execute(&caller("u1"), program(&id, &["true"])).await.is_ok());
+    assert_eq!(a.status(&id).await.state, State::Running);
+}
+
+#[tokio::test]
+async fn changes_on_a_lost_server_are_only_given_up_on_request() {
+    let world = World::new().await;
+    let (a, b) = (world.server("a").await, world.server("b").await);
+    let project = tempfile::tempdir().unwrap();
+    let workspace = json!({ "host": project.path(), "inside": "/project" });
+    let workspace = serde_json::from_value(workspace).unwrap();
+    let id = a.create(CreateSandbox { workspace, ..CreateSandbox::default() }).await.id;
+    a.kill().await;
+    eventually(async || b.status(&id).await.state == State::Stopped).await;
+    let refused = b.service.kill(&caller("u1"), KillSandbox::new(id.clone())).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unreachable);
+    assert!(refused.remediation.unwrap().contains("kill --discard"));
+    assert_eq!(b.status(&id).await.state, State::Stopped);
+    let discard = KillSandbox::discarding(id.clone());
+    assert_eq!(b.service.kill(&caller("u1"), discard).await.unwrap().state, State::Terminated);
+}

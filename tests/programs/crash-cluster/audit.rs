@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::Failure;
+use crate::clocks;
 use crate::database::Database;
 use crate::log::{self, Line};
 use crate::worker::LIMITS;
@@ -21,6 +22,11 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
+    /// Adds what is wrong.
+    pub(crate) fn fault(&mut self, fault: String) {
+        self.faults.push(fault);
+    }
+
     /// Counts what the queue has released at this moment.
     pub(crate) fn take(&mut self, database: &Database) {
         let sql = "SELECT executor_id, executor_incarnation, count(*) FROM workflow_status \
@@ -45,6 +51,8 @@ pub(crate) struct Audit {
     pub(crate) steps: usize,
     pub(crate) repeated: usize,
     pub(crate) operations: usize,
+    /// How often a worker has found its wall clock set.
+    pub(crate) clocks: usize,
     pub(crate) faults: Vec<String>,
 }
 
@@ -52,6 +60,11 @@ impl Audit {
     pub(crate) fn new(dir: &Path, database: &Database, seen: &Samples) -> Result<Self, Failure> {
         let mut audit = Self { faults: seen.faults.clone(), ..Self::default() };
         let lines = log::read(dir)?;
+        let truth = clocks::offset_ms();
+        audit.clocks = lines
+            .iter()
+            .filter(|line| matches!(line, Line::Clock(offset) if clocks::was_set(*offset, truth)))
+            .count();
         audit.workflows(database)?;
         audit.steps(&lines, database)?;
         audit.history(&lines, database)?;
@@ -108,7 +121,7 @@ impl Audit {
                         self.faults.push(format!("the record of step {key} is lost"));
                     }
                 }
-                Line::Requested(..) | Line::Answered(..) => {}
+                Line::Requested(..) | Line::Answered(..) | Line::Clock(_) => {}
             }
         }
         self.repeated = effects.values().filter(|count| **count > 1).count();
@@ -148,7 +161,7 @@ impl Audit {
                         entry.1 = *at;
                     }
                 }
-                Line::Effect(_) | Line::Recorded(_) => {}
+                Line::Effect(_) | Line::Recorded(_) | Line::Clock(_) => {}
             }
         }
         // From the last one down: none that follows was answered before this one was requested.

@@ -20,6 +20,8 @@ pub(crate) enum Line {
     Requested(String, u64),
     /// The operation has given that value by that time.
     Answered(String, u64, u64),
+    /// The wall clock of a worker is ahead of the clock that nobody sets by so many milliseconds.
+    Clock(u64),
 }
 
 /// The file of the log.
@@ -38,6 +40,7 @@ impl Log {
             Line::Recorded(key) => format!("recorded {key}\n"),
             Line::Requested(id, at) => format!("requested {id} {at}\n"),
             Line::Answered(id, at, value) => format!("answered {id} {at} {value}\n"),
+            Line::Clock(offset) => format!("clock {offset}\n"),
         };
         Ok((&self.0).write_all(text.as_bytes())?)
     }
@@ -61,6 +64,7 @@ fn parse(line: &str) -> Option<Line> {
         ["effect", key] => Line::Effect((*key).to_owned()),
         ["recorded", key] => Line::Recorded((*key).to_owned()),
         ["requested", id, at] => Line::Requested((*id).to_owned(), at.parse().ok()?),
+        ["clock", offset] => Line::Clock(offset.parse().ok()?),
         ["answered", id, at, value] => {
             Line::Answered((*id).to_owned(), at.parse().ok()?, value.parse().ok()?)
         }

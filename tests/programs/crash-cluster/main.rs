@@ -2,11 +2,12 @@
 //! database itself, and then checks that nothing was lost or done again. `cargo xtask crash cluster` builds
 //! and starts it.
 //!
-//! `worker` is a process of the cluster, `database` its database, `proxy` the connection between them, `log`
-//! what the workers have seen, and `audit` compares that with the database.
+//! `worker` is a process of the cluster, `database` its database, `proxy` the connection between them, `clocks`
+//! their wall clocks, `log` what the workers have seen, and `audit` compares that with the database.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 mod audit;
+mod clocks;
 mod database;
 mod log;
 mod proxy;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use clocks::Clocks;
 use database::Database;
 use proxy::Proxy;
 use random::Random;
@@ -73,6 +75,7 @@ impl Drop for TestDir {
 struct Workers {
     dir: PathBuf,
     url: String,
+    clocks: Option<Clocks>,
     running: Vec<Child>,
     /// How many were started.
     started: usize,
@@ -86,7 +89,22 @@ impl Workers {
             _ => format!("w{place}-{}", self.started),
         };
         self.started += 1;
-        start(&self.dir, &self.url, &name, worker::LOAD)
+        let mut command = command(&self.dir, &self.url, &name, worker::LOAD)?;
+        if let Some(clocks) = &self.clocks {
+            clocks.give(&mut command, place);
+        }
+        Ok(command.spawn()?)
+    }
+
+    /// The places whose process runs.
+    fn alive(&mut self) -> Result<Vec<usize>, Failure> {
+        let mut alive = Vec::new();
+        for (place, child) in self.running.iter_mut().enumerate() {
+            if child.try_wait()?.is_none() {
+                alive.push(place);
+            }
+        }
+        Ok(alive)
     }
 
     /// Starts again what has ended: a process whose lease another one has ended ends by itself.
@@ -126,11 +144,34 @@ impl Drop for Workers {
     }
 }
 
-fn start(dir: &Path, url: &str, name: &str, load: u64) -> Result<Child, Failure> {
+fn command(dir: &Path, url: &str, name: &str, load: u64) -> Result<Command, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("worker").arg(dir).args([url, name, &load.to_string()]);
     // What a worker reports while its database is away is expected.
-    Ok(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    Ok(command)
+}
+
+/// Sets the clock of a process, and waits for longer than a lease: all must keep theirs.
+fn set_clock(
+    workers: &mut Workers,
+    place: usize,
+    random: &mut Random,
+    seen: &mut audit::Samples,
+) -> Result<bool, Failure> {
+    // A process that was paused before has noticed until then that its lease has ended.
+    std::thread::sleep(worker::LEASE);
+    let alive = workers.alive()?;
+    let Some(clocks) = workers.clocks.as_ref().filter(|_| alive.contains(&place)) else {
+        return Ok(false);
+    };
+    clocks.set(place, random)?;
+    std::thread::sleep(worker::LEASE * 2);
+    let left = workers.alive()?;
+    for lost in alive.iter().filter(|place| !left.contains(place)) {
+        seen.fault(format!("process {lost} lost its lease when the clock of {place} was set"));
+    }
+    Ok(true)
 }
 
 /// What happens to the cluster.
@@ -138,6 +179,7 @@ fn start(dir: &Path, url: &str, name: &str, load: u64) -> Result<Child, Failure>
 struct Faults {
     kills: u64,
     pauses: u64,
+    clocks: u64,
     cuts: u64,
     restarts: u64,
 }
@@ -155,8 +197,14 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
     let proxy = Proxy::start(database.port)?;
     let url = database.url(proxy.port);
     let mut random = Random::new(seed);
+    let clocks = Clocks::create(&dir.0, WORKERS)?;
+    if clocks.is_none() {
+        println!(
+            "SKIPPED: crash cluster: clocks are not set without libfaketime: apt-get install faketime"
+        );
+    }
     let mut workers =
-        Workers { dir: dir.0.clone(), url: url.clone(), running: Vec::new(), started: 0 };
+        Workers { dir: dir.0.clone(), url: url.clone(), clocks, running: Vec::new(), started: 0 };
     let mut faults = Faults::default();
     let mut seen = audit::Samples::default();
     for _ in 0..kills {
@@ -168,7 +216,11 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
                 workers.signal(place, Signal::KILL);
                 faults.kills += 1;
             }
-            45..75 => {
+            45..55 => {
+                let was_set = set_clock(&mut workers, place, &mut random, &mut seen)?;
+                faults.clocks += u64::from(was_set);
+            }
+            55..75 => {
                 // Longer than its lease, so that others take over what it holds.
                 workers.signal(place, Signal::STOP);
                 std::thread::sleep(worker::LEASE + Duration::from_millis(random.below(800)));
@@ -197,11 +249,13 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
         println!("FAULT {fault}");
     }
     println!(
-        "crash cluster: {} kills, {} pauses beyond the lease, {} cuts, {} restarts of the database; {} \
-         workflows, {} taken over, {} steps, {} of them run again before their record; {} operations are \
+        "crash cluster: {} kills, {} pauses beyond the lease, {} clocks set ({} times seen), {} cuts, {} \
+         restarts of the database; {} workflows, {} taken over, {} steps, {} of them run again before their record; {} operations are \
          linearizable; {} faults, seed {seed}",
         faults.kills,
         faults.pauses,
+        faults.clocks,
+        audit.clocks,
         faults.cuts,
         faults.restarts,
         audit.workflows,
@@ -211,6 +265,9 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
         audit.operations,
         audit.faults.len(),
     );
+    if faults.clocks > 4 && audit.clocks == 0 {
+        return Err("no process has seen that its clock was set, so that was not tested".into());
+    }
     if audit.workflows == 0 {
         return Err("no workflow ran to its end, so nothing was tested".into());
     }
@@ -219,7 +276,7 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
 
 /// Lets a process that starts nothing new finish all workflows.
 fn finish(dir: &Path, url: &str) -> Result<(), Failure> {
-    let mut last = start(dir, url, "last", 0)?;
+    let mut last = command(dir, url, "last", 0)?.spawn()?;
     let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(status) = last.try_wait()? {

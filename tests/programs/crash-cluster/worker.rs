@@ -12,6 +12,7 @@ use stockade_durable::{
 };
 
 use crate::Failure;
+use crate::clocks::Watch;
 use crate::database::SCHEMA;
 use crate::log::{Line, Log, now};
 
@@ -25,6 +26,11 @@ const HEARTBEAT: Duration = Duration::from_millis(300);
 pub(crate) const LEASE: Duration = Duration::from_millis(900);
 /// How many workflows of the queue run at a time, and how many of them in one process.
 pub(crate) const LIMITS: (u32, u32) = (6, 3);
+/// How old the records of ended workflows are that are removed: older than any clock is set back, and newer
+/// than some are set forward.
+const KEPT: Duration = Duration::from_secs(6 * 3600);
+/// How often they are removed.
+const COLLECT: Duration = Duration::from_millis(400);
 /// How long a process tries to reach the database when it starts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,6 +66,8 @@ pub(crate) fn run(
             tokio::spawn(start(engine.clone(), Arc::clone(&store), Arc::clone(&log)));
         }
         if load > 0 {
+            tokio::spawn(look_at_clock(Arc::clone(&log)));
+            tokio::spawn(collect(Arc::clone(&store)));
             engine.wait_until_ended().await;
             return Err("another process has this name".into());
         }
@@ -69,6 +77,28 @@ pub(crate) fn run(
         engine.shutdown(Duration::from_secs(10)).await?;
         Ok(())
     })
+}
+
+/// Logs whenever the wall clock of this process is set.
+async fn look_at_clock(log: Arc<Log>) {
+    let mut watch = Watch::default();
+    loop {
+        if let Some(line) = watch.look()
+            && log.write(&line).is_err()
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Removes old records, of which there are none in truth.
+async fn collect(store: Arc<dyn Store>) {
+    loop {
+        // The next round tries it again.
+        let _ = store.collect(KEPT).await;
+        tokio::time::sleep(COLLECT).await;
+    }
 }
 
 /// The database, as soon as it answers.

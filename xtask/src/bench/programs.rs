@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::arguments::BenchOptions;
-use crate::programs::for_benchmarks;
+use crate::arguments::{BenchOptions, DurableOptions};
+use crate::programs::{for_benchmarks, for_postgres_benchmark};
 use crate::workspace::Workspace;
 
 /// The number of counted rounds, unless another number is given: fewer for benchmarks that take
@@ -12,10 +12,17 @@ const ROUNDS: usize = 300;
 const LONG_ROUNDS: usize = 100;
 const LONGEST_ROUNDS: usize = 50;
 const EGRESS_ROUNDS: usize = 30;
+const POSTGRES_ROUNDS: usize = 20;
 
 /// `cargo xtask bench durable`: the cost of a durable step, beyond that of the engine. False when a
 /// contender failed.
-pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+pub(crate) fn durable(workspace: &Workspace, options: &DurableOptions) -> anyhow::Result<bool> {
+    let DurableOptions { bench: options, postgres } = options;
+    if *postgres {
+        let mut command = Command::new(for_postgres_benchmark(workspace)?);
+        command.arg(options.rounds(POSTGRES_ROUNDS).to_string());
+        return run_bench(command, options);
+    }
     let built = for_benchmarks(workspace, "bench-durable")?;
     let mut command = Command::new(built.program);
     command.arg(options.rounds(LONG_ROUNDS).to_string());

@@ -25,6 +25,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("skopeo", "skopeo"),
     ("chromium", "chromium"),
     ("pg_ctlcluster", "postgresql"),
+    ("faketime", "faketime"),
     guest::PACKAGE,
 ];
 

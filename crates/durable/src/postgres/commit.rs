@@ -1,6 +1,6 @@
 //! Commits the records of a workflow: under its claim, all or nothing.
 
-use super::connection::Transaction;
+use super::connection::{Transaction, is_consequence};
 use super::{messages, rows, statements, streams, workflows};
 use crate::sync::now_ms;
 use crate::{
@@ -8,52 +8,81 @@ use crate::{
     StepRecord, Value, WorkflowId,
 };
 
+/// Reads and locks what a claim is compared with.
+const CLAIM: &str = "SELECT status, executor_id, recovery_attempts, forgiven_attempts, \
+    queue_name IS NOT NULL FROM workflow_status WHERE workflow_uuid = ?1 FOR NO KEY UPDATE";
+
 /// Commits the carried records, then the rest; a refusal of the rest does not undo the carried
 /// ones, and is the inner result.
 pub(super) async fn commit(
     transaction: &Transaction,
     commit: &Commit,
 ) -> Result<Result<CommitResult>> {
+    let Records { children, messages, .. } = &commit.records;
+    if commit.statements.is_empty() && children.is_empty() && messages.is_empty() {
+        return commit_plain(transaction, commit).await.map(Ok);
+    }
     let in_queue = check_claim(transaction, commit).await?;
     let id = &commit.claim.id;
     let mut committed = CommitResult::default();
     record(transaction, id, &commit.earlier, &mut committed).await?;
-    let Records { children, messages, .. } = &commit.records;
-    if commit.statements.is_empty() && children.is_empty() && messages.is_empty() {
-        // None of these can meet a conflict.
+    transaction.batch("SAVEPOINT rest").await?;
+    let rest = async {
         record(transaction, id, &commit.records, &mut committed).await?;
-    } else {
-        transaction.batch("SAVEPOINT rest").await?;
-        let rest = async {
-            record(transaction, id, &commit.records, &mut committed).await?;
-            statements::execute(transaction, &commit.statements).await
-        };
-        match rest.await {
-            Ok(()) => transaction.batch("RELEASE SAVEPOINT rest").await?,
-            Err(error) if error.is_refusal() => {
-                transaction.batch("ROLLBACK TO SAVEPOINT rest; RELEASE SAVEPOINT rest").await?;
-                return Ok(Err(error));
-            }
-            Err(error) => return Err(error),
+        statements::execute(transaction, &commit.statements).await
+    };
+    match rest.await {
+        Ok(()) => transaction.batch("RELEASE SAVEPOINT rest").await?,
+        Err(error) if error.is_refusal() => {
+            transaction.batch("ROLLBACK TO SAVEPOINT rest; RELEASE SAVEPOINT rest").await?;
+            return Ok(Err(error));
         }
+        Err(error) => return Err(error),
     }
-    if let Some(outcome) = &commit.outcome {
-        finish(transaction, &commit.claim, outcome).await?;
-        if in_queue {
-            transaction.wake(Channel::Queues);
-        }
-    }
+    finish(transaction, commit).await?;
+    wake_queues(transaction, commit, in_queue);
     Ok(Ok(committed))
+}
+
+/// Commits what cannot meet a conflict, without waiting for the check of the claim before the rest is sent: if the
+/// claim does not hold, all of it is undone.
+async fn commit_plain(transaction: &Transaction, commit: &Commit) -> Result<CommitResult> {
+    let id = &commit.claim.id;
+    // So that it is sent before the others, which may be prepared already: the end changes what it reads.
+    transaction.prepare(CLAIM, &[id.as_str().into()]).await?;
+    let records = async {
+        let mut committed = CommitResult::default();
+        record(transaction, id, &commit.earlier, &mut committed).await?;
+        record(transaction, id, &commit.records, &mut committed).await?;
+        Ok(committed)
+    };
+    let (claim, committed, finished) = tokio::join!(
+        biased;
+        check_claim(transaction, commit),
+        records,
+        finish(transaction, commit)
+    );
+    // A failure makes the later statements of the transaction fail, too.
+    let failures = [claim.as_ref().err(), committed.as_ref().err(), finished.as_ref().err()];
+    if let Some(cause) = failures.into_iter().flatten().min_by_key(|it| is_consequence(it)) {
+        return Err(cause.clone());
+    }
+    let (in_queue, committed) = (claim?, committed?);
+    wake_queues(transaction, commit, in_queue);
+    Ok(committed)
+}
+
+fn wake_queues(transaction: &Transaction, commit: &Commit, in_queue: bool) {
+    if in_queue && commit.outcome.is_some() {
+        transaction.wake(Channel::Queues);
+    }
 }
 
 /// Locks the row of the workflow. Fails unless it is PENDING, of that executor, with that epoch;
 /// returns whether it is in a queue. The first record of a run resets the count of take-overs.
 async fn check_claim(transaction: &Transaction, commit: &Commit) -> Result<bool> {
     let Claim { id, executor, epoch } = &commit.claim;
-    let sql = "SELECT status, executor_id, recovery_attempts, forgiven_attempts, \
-               queue_name IS NOT NULL FROM workflow_status WHERE workflow_uuid = ?1 \
-               FOR NO KEY UPDATE";
-    let Some(row) = transaction.first(sql, &[id.as_str().into()]).await? else {
+    let Some(row) = transaction.first(CLAIM, &[id.as_str().into()]).await? else {
         return Err(Error::LeaseLost { id: id.clone(), status: None });
     };
     let status = Status::parse(row.text(0)?);
@@ -125,7 +154,9 @@ async fn record_step(transaction: &Transaction, id: &WorkflowId, step: &StepReco
     }
 }
 
-async fn finish(transaction: &Transaction, claim: &Claim, outcome: &Outcome) -> Result<()> {
+/// Records the end of the workflow, if the commit has one.
+async fn finish(transaction: &Transaction, commit: &Commit) -> Result<()> {
+    let (claim, Some(outcome)) = (&commit.claim, &commit.outcome) else { return Ok(()) };
     let (status, output, error) = match outcome {
         Outcome::Success(output) => (Status::Success, Some(output.clone()), None),
         Outcome::Failure(failure) => (Status::Error, None, Some(rows::failure_text(failure)?)),

@@ -190,6 +190,12 @@ impl Transaction {
         Self { connection, wakes: Arc::default() }
     }
 
+    /// Prepares a statement, unless it is prepared: the next use of it is sent without a wait.
+    pub(super) async fn prepare(&self, sql: &str, parameters: &[Value]) -> Result<()> {
+        let connection = &self.connection;
+        connection.in_time(connection.prepare(sql, parameters)).await.map(drop)
+    }
+
     pub(super) async fn query(&self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>> {
         self.connection.query(sql, parameters).await
     }
@@ -239,11 +245,20 @@ fn storage_error(error: &tokio_postgres::Error) -> Error {
     }
 }
 
+/// Whether a statement failed only because an earlier one of its transaction had failed.
+pub(super) fn is_consequence(error: &Error) -> bool {
+    has_state(error, &SqlState::IN_FAILED_SQL_TRANSACTION)
+}
+
+fn has_state(error: &Error, state: &SqlState) -> bool {
+    matches!(error, Error::Storage { message }
+        if message.ends_with(&format!("({})", state.code())))
+}
+
 /// Whether the transaction may succeed when it runs again: it lost against another one.
 pub(super) fn is_transient(error: &Error) -> bool {
     let lost = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
-    matches!(error, Error::Storage { message }
-        if lost.iter().any(|code| message.ends_with(&format!("({})", code.code()))))
+    lost.iter().any(|state| has_state(error, state))
 }
 
 fn connect_error(address: &Address, error: &tokio_postgres::Error) -> Error {

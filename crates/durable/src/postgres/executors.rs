@@ -14,7 +14,7 @@ use crate::{
 const MAX_RECOVERED: i64 = 1000;
 
 /// The time of the server, in milliseconds since 1970.
-const SERVER_NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
+pub(super) const SERVER_NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 pub(super) async fn register(transaction: &Transaction, id: &str, version: &str) -> Result<i64> {
     let sql = "INSERT INTO application_versions VALUES (?1, ?2) ON CONFLICT (version) DO NOTHING";
@@ -70,12 +70,23 @@ pub(super) async fn lease(readers: &Readers, executor_id: &str) -> Result<Option
     found.as_ref().map(lease).transpose()
 }
 
+pub(super) async fn silent(readers: &Readers, silence_ms: i64) -> Result<Vec<String>> {
+    let sql = format!(
+        "SELECT executor_id FROM executors WHERE ABS(heartbeat_at) <= {SERVER_NOW} - ?1 \
+         ORDER BY executor_id"
+    );
+    let found = readers.query(&sql, &[silence_ms.into()]).await?;
+    found.iter().map(|row| row.text(0).map(str::to_owned)).collect()
+}
+
 /// Removes executors that have been silent for a long time and own no workflow.
-pub(super) async fn collect(transaction: &Transaction, before: i64) -> Result<()> {
-    let sql = "DELETE FROM executors WHERE ABS(heartbeat_at) < ?1 AND NOT EXISTS (SELECT 1 \
-               FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
-               AND held.status = 'PENDING')";
-    transaction.execute(sql, &[before.into()]).await.map(drop)
+pub(super) async fn collect(transaction: &Transaction, older_than_ms: i64) -> Result<()> {
+    let sql = format!(
+        "DELETE FROM executors WHERE ABS(heartbeat_at) < {SERVER_NOW} - ?1 AND NOT EXISTS (SELECT 1 \
+         FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
+         AND held.status = 'PENDING')"
+    );
+    transaction.execute(&sql, &[older_than_ms.into()]).await.map(drop)
 }
 
 pub(super) async fn owned(readers: &Readers, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Postgres, commit, executors, messages, queues, statements, streams, workflows};
-use crate::sync::{millis, now_ms};
+use crate::sync::millis;
 use crate::{
     Abandonment, BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Executor, Filter,
     Json, Lease, Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery,
@@ -72,6 +72,10 @@ impl Store for Postgres {
         executors::lease(&self.readers, executor_id).await
     }
 
+    async fn silent(&self, silence: Duration) -> Result<Vec<String>> {
+        executors::silent(&self.readers, millis(silence)).await
+    }
+
     async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>> {
         let work = |transaction, abandonment: Arc<Abandonment>| async move {
             executors::abandon(&transaction, &abandonment).await
@@ -125,11 +129,12 @@ impl Store for Postgres {
     }
 
     async fn collect(&self, older_than: Duration) -> Result<u64> {
-        let before = now_ms().saturating_sub(millis(older_than));
+        // By the clock of the server: one of this machine that was set forward would remove the leases of others.
+        let older_than = millis(older_than);
         let mut total = 0;
         loop {
             let removed = self.write(move |transaction| async move {
-                workflows::collect(&transaction, before, COLLECTED_AT_ONCE).await
+                workflows::collect(&transaction, older_than, COLLECTED_AT_ONCE).await
             });
             let removed = removed.await?;
             total += removed;
@@ -137,7 +142,8 @@ impl Store for Postgres {
                 break;
             }
         }
-        let work = move |transaction| async move { executors::collect(&transaction, before).await };
+        let work =
+            move |transaction| async move { executors::collect(&transaction, older_than).await };
         self.write(work).await?;
         Ok(total)
     }

@@ -1,6 +1,7 @@
 //! The rows of workflows: recording, reading, cancelling, resuming and removing.
 
 use super::connection::Transaction;
+use super::executors::SERVER_NOW;
 use super::readers::Readers;
 use super::{rows, statements};
 use crate::sync::now_ms;
@@ -214,13 +215,19 @@ pub(super) async fn resume(transaction: &Transaction, id: &WorkflowId, queue: &s
 }
 
 /// Removes some of the workflows that ended before a time; returns their number.
-pub(super) async fn collect(transaction: &Transaction, before: i64, limit: u32) -> Result<u64> {
-    let sql = "SELECT workflow_uuid FROM workflow_status AS ended WHERE completed_at < ?1 \
-               AND NOT EXISTS (SELECT 1 FROM workflow_status AS parent \
-               WHERE parent.workflow_uuid = ended.parent_workflow_id \
-               AND parent.completed_at IS NULL) ORDER BY completed_at LIMIT ?2 \
-               FOR UPDATE SKIP LOCKED";
-    let found = transaction.query(sql, &[before.into(), limit.into()]).await?;
+pub(super) async fn collect(
+    transaction: &Transaction,
+    older_than_ms: i64,
+    limit: u32,
+) -> Result<u64> {
+    let sql = format!(
+        "SELECT workflow_uuid FROM workflow_status AS ended WHERE completed_at < {SERVER_NOW} - ?1 \
+         AND NOT EXISTS (SELECT 1 FROM workflow_status AS parent \
+         WHERE parent.workflow_uuid = ended.parent_workflow_id \
+         AND parent.completed_at IS NULL) ORDER BY completed_at LIMIT ?2 \
+         FOR UPDATE SKIP LOCKED"
+    );
+    let found = transaction.query(&sql, &[older_than_ms.into(), limit.into()]).await?;
     for row in &found {
         let id: Value = row.text(0)?.into();
         for sql in [

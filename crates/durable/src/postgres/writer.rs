@@ -120,6 +120,17 @@ where
     }
 }
 
+/// Undoes a command that has failed; the next one begins at the same place.
+const UNDO: &str = "ROLLBACK TO SAVEPOINT command";
+
+/// Leaves the last command of a transaction, and enters the next one.
+async fn enter(connection: &Connection, sql: Option<&str>) -> Result<()> {
+    match sql {
+        Some(sql) => connection.batch(sql).await.map(drop),
+        None => Ok(()),
+    }
+}
+
 /// The task with the connection.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -187,6 +198,8 @@ impl Task {
     async fn attempt(&mut self, batch: &mut [Box<dyn Command>]) -> Result<()> {
         self.reconnect().await?;
         let connection = Arc::clone(&self.connection);
+        // Nothing is sent before it has begun: a statement after a `BEGIN` that was cancelled would be a
+        // transaction of its own.
         let transaction = connection.batch("BEGIN; SELECT pg_current_xact_id()").await?;
         if let Err(error) = self.run_all(&connection, batch).await {
             if !connection.is_closed() {
@@ -213,26 +226,32 @@ impl Task {
     ) -> Result<()> {
         // Without a savepoint the end of the transaction undoes the only command.
         let shares = batch.len() > 1;
+        let mut before = shares.then_some("SAVEPOINT command");
         let mut changed: Vec<Channel> = Vec::new();
         for command in batch {
-            if shares {
-                connection.batch("SAVEPOINT command").await?;
-            }
-            command.run(Arc::clone(connection)).await?;
+            // Sent together with the first statement of the command, which fails if this fails.
+            let (entered, ran) = tokio::join!(
+                biased;
+                enter(connection, before),
+                command.run(Arc::clone(connection))
+            );
+            entered?;
+            ran?;
             if command.succeeded() {
                 for channel in command.wakes() {
                     if !changed.contains(channel) {
                         changed.push(channel.clone());
                     }
                 }
+                before = shares.then_some("RELEASE SAVEPOINT command; SAVEPOINT command");
             } else if shares {
-                connection.batch("ROLLBACK TO SAVEPOINT command").await?;
+                before = Some(UNDO);
             } else {
                 return Ok(());
             }
-            if shares {
-                connection.batch("RELEASE SAVEPOINT command").await?;
-            }
+        }
+        if before == Some(UNDO) {
+            enter(connection, before).await?;
         }
         let transaction = Transaction::new(Arc::clone(connection));
         notifications::notify(&transaction, &self.address.schema, &self.sender, &changed).await

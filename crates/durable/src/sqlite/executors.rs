@@ -53,6 +53,14 @@ pub(super) fn lease(connection: &Connection, executor_id: &str) -> Result<Option
     found.optional().map_err(storage_error)
 }
 
+pub(super) fn silent(connection: &Connection, silence_ms: i64) -> Result<Vec<String>> {
+    let sql =
+        "SELECT executor_id FROM executors WHERE ABS(heartbeat_at) <= ?1 ORDER BY executor_id";
+    let mut query = connection.prepare_cached(sql).map_err(storage_error)?;
+    let found = query.query_map([now_ms().saturating_sub(silence_ms)], |row| row.get(0));
+    found.and_then(Iterator::collect).map_err(storage_error)
+}
+
 /// Removes executors that have been silent for a long time and own no workflow.
 pub(super) fn collect(connection: &Connection, before: i64) -> Result<()> {
     let sql = "DELETE FROM executors WHERE ABS(heartbeat_at) < ?1 AND NOT EXISTS (SELECT 1 \

@@ -46,6 +46,11 @@ impl Store for Sqlite {
         self.read(move |connection| executors::lease(connection, &id)).await
     }
 
+    async fn silent(&self, silence: Duration) -> Result<Vec<String>> {
+        let silence_ms = millis(silence);
+        self.read(move |connection| executors::silent(connection, silence_ms)).await
+    }
+
     async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>> {
         self.write(move |connection, wakes| executors::abandon(connection, wakes, &abandonment))
             .await

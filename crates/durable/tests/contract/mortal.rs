@@ -105,6 +105,10 @@ impl Store for Mortal {
         self.alive()?.lease(executor_id).await
     }
 
+    async fn silent(&self, silence: Duration) -> Result<Vec<String>> {
+        self.alive()?.silent(silence).await
+    }
+
     async fn abandon(&self, abandonment: Abandonment) -> Result<Option<Vec<WorkflowId>>> {
         self.alive()?.abandon(abandonment).await
     }

@@ -102,6 +102,8 @@ async fn a_place_that_was_left_in_order_is_not_silent_yet() {
     assert!(!lease().await.is_released && lease().await.silent_ms < 60_000);
     left.shutdown(Duration::from_secs(1)).await.unwrap();
     assert!(lease().await.is_released && lease().await.silent_ms < 60_000);
+    assert_eq!(world.store.silent(Duration::ZERO).await.unwrap(), ["a"]);
+    assert_eq!(world.store.silent(LONG).await.unwrap(), Vec::<String>::new());
     assert_eq!(world.store.lease("other").await.unwrap(), None);
     let other = counting(world.engine(), "b", &runs).launch().await.unwrap();
     let abandoned = other.abandon("a", LONG, &[], failure(), Vec::new()).await.unwrap();

@@ -12,7 +12,7 @@ use stockade_runtime::{Error, Runtime};
 
 use super::bundles::with_bundles;
 use super::collect::NextStep;
-use super::{ending, record_with_next, workflow_fn};
+use super::{ending, given_up, record_with_next, workflow_fn};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{runtime_problem, to_failure};
 use crate::inner::Inner;
@@ -21,7 +21,7 @@ use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::with_reserve;
 use crate::service::Service;
 use crate::store::sandboxes::{self, SandboxRow};
-use crate::{events, spec};
+use crate::{events, hosts, spec};
 
 const START: &str = "sandbox.start";
 const STOP: &str = "sandbox.stop";
@@ -110,6 +110,10 @@ pub(crate) async fn kill(
     }
     let (engine, by_id) = (&service.engine, &request);
     let run = |caller: Caller| async move { operation::run(engine, KILL, &caller, by_id).await };
+    if owned.host != service.inner.host() {
+        // Nothing of it is on the disk of this server.
+        return run(caller.clone()).await;
+    }
     let mut done = with_reserve(service.inner.reserve.as_ref(), caller, run).await;
     if done.as_ref().is_err_and(|problem| problem.code == Code::StorageFull) {
         done = if free_space(&service.inner, by_id).await? {
@@ -252,7 +256,10 @@ async fn terminate(
 ) -> std::result::Result<Sandbox, Failure> {
     let KillSandbox { id, discard } = &input.request;
     // The owner check comes first here too: another owner's request must not cancel anything.
-    OwnedSandbox::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
+    let owned = OwnedSandbox::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
+    if hosts::is_given_up(&inner, &owned.host).await.map_err(to_failure)? {
+        return given_up::terminate(&context, (*owned).clone(), *discard).map_err(to_failure);
+    }
     context.hold(inner.terminations.start(id));
     context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(&context, &input.owner, id, Operation::Kill).await?).clone();

@@ -18,6 +18,7 @@ pub(crate) mod events;
 pub(crate) mod exchange;
 pub(crate) mod execute;
 pub(crate) mod files;
+pub(crate) mod given_up;
 pub(crate) mod injections;
 pub(crate) mod keys;
 pub(crate) mod lifecycle;

@@ -138,7 +138,7 @@ impl Watcher<'_> {
             let mut wait = interval;
             // If the store cannot be read now, the next check reads it.
             if let Ok(found) = sandboxes::find(&*inner.store, self.id).await {
-                let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
+                let Some(row) = found.filter(|row| self.is_watched(row)) else {
                     return Ok(Verdict::Ended);
                 };
                 let now = now_ms();
@@ -167,6 +167,12 @@ impl Watcher<'_> {
         }
     }
 
+    /// Whether a sandbox is still there. One with the same id may be on another server since this one was
+    /// given up: it has a watcher there.
+    fn is_watched(&self, row: &SandboxRow) -> bool {
+        row.host == self.inner.host() && !row.state.is_terminal()
+    }
+
     /// The times of automatic changes of the sandbox.
     fn due(&self, row: &SandboxRow) -> Vec<(i64, Verdict)> {
         let last = self.inner.activity.last_ms(&row.id).unwrap_or(row.last_used_at);
@@ -177,11 +183,9 @@ impl Watcher<'_> {
     /// process of it is alive. A failed query does not count, nor does a sandbox that a running
     /// operation is ending.
     async fn loss(&self, row: &SandboxRow) -> Option<Verdict> {
-        if row.damaged || !matches!(row.state, State::Running | State::Paused) {
-            return None;
-        }
-        if row.host != self.inner.host() {
-            // The runtime of this server says nothing about it.
+        // The runtime of this server says nothing about those of another one.
+        let is_here = row.host == self.inner.host();
+        if row.damaged || !is_here || !matches!(row.state, State::Running | State::Paused) {
             return None;
         }
         let runtime = self.inner.runtime(&row.runtime).ok()?;
@@ -223,7 +227,7 @@ impl Watcher<'_> {
     /// The sandbox under its lock, if the verdict that was made without the lock is still valid.
     async fn still(&self, seen: Verdict) -> Option<SandboxRow> {
         let found = sandboxes::find(&*self.inner.store, self.id).await.ok()?;
-        let row = found.filter(|row| !row.state.is_terminal())?;
+        let row = found.filter(|row| self.is_watched(row))?;
         let now = now_ms();
         let is_due = self.due(&row).into_iter().any(|(end, due)| due == seen && end <= now);
         (is_due || self.loss(&row).await == Some(seen)).then_some(row)

@@ -51,6 +51,12 @@ pub(crate) fn give_up(id: &str) -> Statement {
     Statement::new(sql, vec![id.into(), now_ms().into()]).expecting(1)
 }
 
+/// Changes nothing; a conflict unless the server is given up.
+pub(crate) fn expect_given_up(id: &str) -> Statement {
+    let sql = "UPDATE sandbox_hosts SET lost_at = lost_at WHERE id = ?1 AND lost_at IS NOT NULL";
+    Statement::new(sql, vec![id.into()]).expecting(1)
+}
+
 /// All servers.
 pub(crate) async fn list(store: &dyn Store) -> Result<Vec<HostRow>, Problem> {
     let sql = format!("SELECT {COLUMNS} FROM sandbox_hosts ORDER BY id");

@@ -207,6 +207,32 @@ pub(crate) async fn active(store: &dyn Store, host: &str) -> Result<Vec<SandboxR
     rows.iter().map(read).collect()
 }
 
+/// The sandboxes of a server that ended while it was given up, and of which it may still have something:
+/// those whose reason begins so.
+pub(crate) async fn ended_elsewhere(
+    store: &dyn Store,
+    host: &str,
+    reason: &str,
+) -> Result<Vec<SandboxRow>, Problem> {
+    let sql = select("WHERE host = ?1 AND status = 'terminated' AND reason LIKE ?2");
+    let parameters = vec![host.into(), format!("{reason}%").into()];
+    let rows = store.query(Statement::new(sql, parameters)).await.map_err(store_problem)?;
+    rows.iter().map(read).collect()
+}
+
+/// Records the stored files that an ended sandbox still has on the server that holds it, or that it has
+/// none any more.
+pub(crate) fn set_left_files(
+    id: &SandboxId,
+    files: Option<&SnapshotId>,
+    reason: &str,
+) -> Statement {
+    let sql = "UPDATE sandbox_instances SET files = ?2, reason = ?3 \
+               WHERE id = ?1 AND status = 'terminated'";
+    let files = files.map(|files| files.as_str().to_owned());
+    Statement::new(sql, vec![id.as_str().into(), files.into(), reason.into()]).expecting(1)
+}
+
 /// Makes the id of an ended sandbox free: its row, its events and its snapshots get an id with the
 /// time of its creation.
 pub(crate) fn release_id(id: &SandboxId) -> [Statement; 3] {

@@ -338,6 +338,10 @@ fn report_ended(
             let (id, bundle) = (&sandbox.id, short_id(bundle));
             notify(&format!("the changes of {id} are in a bundle: stockade diff {bundle}"));
         }
+        // What follows the reason itself is what could not be removed.
+        if let Some((_, left)) = sandbox.reason.as_ref().and_then(|why| why.split_once("; ")) {
+            notify(&format!("{}: {left}", sandbox.id));
+        }
     }
     Failure::report(failed, None)
 }
