@@ -305,6 +305,7 @@ fn e2b_for_javascript() {
         ("kill", json!([true, false])),
         ("volume", json!(["text", "/dir/a.txt", "VolumePathNotFoundError", "VolumeError"])),
         ("volumeMounted", json!(["text", "inside"])),
+        ("killedRunning", json!(true)),
         ("volumeGone", json!([true, false, "VolumeNotFoundError"])),
         ("wrongKey", json!("AuthenticationError")),
         ("noTemplate", json!("SandboxError")),

@@ -1,10 +1,13 @@
 //! Streams of messages from the server: their first message is always that the call has started, silent
 //! ones show that they are alive, and each has an end.
 
+use std::io;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -13,7 +16,7 @@ use super::terms::Terms;
 use super::unary::check_type;
 use super::{Envelope, Envelopes, data, end};
 use crate::e2b::failure::{RpcCode, RpcError};
-use crate::inside::Channel;
+use crate::inside::Parts;
 
 /// The type of the messages of a stream.
 pub(in crate::e2b) const CONTENT_TYPE: &str = "application/connect+json";
@@ -77,13 +80,14 @@ pub(in crate::e2b) fn whole_stream(message: &Value) -> Response {
 /// The message of a silent stream.
 pub(in crate::e2b) type Keepalive = fn() -> Value;
 
-/// The response that streams messages. The call ends with its time, with an error, or with the messages.
+/// The response that streams messages. The call ends with its time, with an error, or with the messages. If the sandbox is
+/// gone, the connection breaks: only then every client asks whether the sandbox runs, and reports its end as that.
 pub(in crate::e2b) fn respond(
     terms: Terms,
     mut messages: mpsc::Receiver<Result<Value, RpcError>>,
     keepalive: Keepalive,
 ) -> Response {
-    let (sender, receiver) = mpsc::channel::<Bytes>(CHANNEL_CAPACITY);
+    let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     tokio::spawn(async move {
         let deadline = async {
             match terms.timeout {
@@ -98,7 +102,7 @@ pub(in crate::e2b) fn respond(
                 next = tokio::time::timeout(terms.keepalive, messages.recv()) => next,
                 () = &mut deadline => {
                     let error = RpcError::new(RpcCode::DeadlineExceeded, "context deadline exceeded");
-                    let _ = sender.send(end(Some(&error))).await;
+                    let _ = sender.send(Ok(Frame::data(end(Some(&error))))).await;
                     return;
                 }
                 () = sender.closed() => return,
@@ -106,15 +110,20 @@ pub(in crate::e2b) fn respond(
             let (part, is_last) = match next {
                 Err(_) => (data(&keepalive()), false),
                 Ok(Some(Ok(message))) => (data(&message), false),
+                Ok(Some(Err(error))) if error.code == RpcCode::Unavailable => {
+                    let gone = io::Error::other(error.problem.message);
+                    let _ = sender.send(Err(gone)).await;
+                    return;
+                }
                 Ok(Some(Err(error))) => (end(Some(&error)), true),
                 Ok(None) => (end(None), true),
             };
-            if sender.send(part).await.is_err() || is_last {
+            if sender.send(Ok(Frame::data(part))).await.is_err() || is_last {
                 return;
             }
         }
     });
-    stream(Body::new(Channel(receiver)))
+    stream(Body::new(Parts(receiver)))
 }
 
 #[cfg(test)]
@@ -157,6 +166,15 @@ mod tests {
         let found = messages(response).await;
         assert_eq!(found[..2], [(0, json!({ "keepalive": {} })), (0, json!({ "keepalive": {} }))]);
         assert_eq!(found[2].1["error"]["code"], "deadline_exceeded");
+    }
+
+    #[tokio::test]
+    async fn the_connection_breaks_if_the_sandbox_is_gone() {
+        let (sender, receiver) = mpsc::channel(4);
+        sender.send(Ok(json!({ "n": 1 }))).await.unwrap();
+        sender.send(Err(RpcError::new(RpcCode::Unavailable, "gone"))).await.unwrap();
+        let terms = Terms::of(&HeaderMap::new()).unwrap();
+        assert!(respond(terms, receiver, || json!({})).into_body().collect().await.is_err());
     }
 
     #[tokio::test]
