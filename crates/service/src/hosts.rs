@@ -62,14 +62,6 @@ pub(crate) fn spawn(engine: &Engine, inner: &Arc<Inner>) {
     });
 }
 
-/// Whether another server was given up, and has not come back since.
-pub(crate) async fn is_given_up(inner: &Inner, host: &str) -> Result<bool> {
-    if inner.options.cluster.is_none() || host == inner.host() {
-        return Ok(false);
-    }
-    Ok(hosts::find(&*inner.store, host).await?.is_some_and(|row| row.lost_at.is_some()))
-}
-
 /// Whether a server renews its lease.
 pub(crate) async fn presence(inner: &Inner, host: &str) -> Result<Presence> {
     let heartbeat = inner.options.cluster.as_ref().map_or(Duration::MAX, |it| it.heartbeat);

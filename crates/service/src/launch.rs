@@ -22,6 +22,7 @@ use crate::operations;
 use crate::options::Options;
 use crate::published::Published;
 use crate::reaper;
+use crate::remains;
 use crate::reserve::Reserve;
 use crate::service::Service;
 use crate::ssh_agents::SshAgents;
@@ -106,7 +107,7 @@ impl Service {
         operations::publish::resume(&service).await?;
         hosts::announce(&service.inner).await?;
         // Before a new sandbox can have the id of one of them.
-        operations::given_up::remove_remains(&service.inner).await;
+        remains::remove_all(&service.inner).await;
         reaper::spawn(&service.engine, &service.inner);
         hosts::spawn(&service.engine, &service.inner);
         Ok(service)

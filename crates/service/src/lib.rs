@@ -46,6 +46,7 @@ mod placement;
 mod published;
 mod random;
 mod reaper;
+mod remains;
 mod reserve;
 mod row;
 mod sandboxes;

@@ -126,9 +126,7 @@ impl Service {
         match self.reach(&host).await {
             Err(_) if operation == "get_status" => Ok(None),
             // Only its record is left, which each server can end.
-            Err(_) if operation == "kill" && hosts::is_given_up(&self.inner, &host).await? => {
-                Ok(None)
-            }
+            Err(_) if operation == "kill" && self.inner.is_given_up(&host).await? => Ok(None),
             reached => reached.map(Some),
         }
     }

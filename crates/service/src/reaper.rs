@@ -12,7 +12,8 @@ use stockade_runtime::{Runtime, SnapshotInfo, Status};
 use crate::failure::{is_unrecorded, store_problem};
 use crate::hosts;
 use crate::inner::Inner;
-use crate::operations::{self, execute, given_up, lifecycle, watch};
+use crate::operations::{self, execute, lifecycle, watch};
+use crate::remains;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::{self, SandboxRow};
 
@@ -39,7 +40,7 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
     if let Some(reserve) = &inner.reserve {
         reserve.fill();
     }
-    given_up::remove_remains(inner).await;
+    remains::remove_all(inner).await;
     let ours = BTreeMap::from([(SERVICE_LABEL.to_owned(), inner.id.clone())]);
     for runtime in inner.runtimes.values() {
         // The runtime's sandboxes are listed before the records are read. Records are written

@@ -9,11 +9,10 @@ use stockade_core::{Code, Operation, SandboxId};
 use stockade_durable::{Engine, Handle, StartOptions};
 
 use crate::handoff::Handoff;
-use crate::hosts;
 use crate::inner::Inner;
 use crate::operation::{self, workflow_id};
 use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
-use crate::store::hosts as records;
+use crate::store::hosts;
 use crate::tools::Handler;
 
 /// Executes every operation. Its clones are the same service.
@@ -48,7 +47,7 @@ impl Service {
         self.inner.stop.send_replace(true);
         if self.inner.options.cluster.is_some() {
             // Without it the others pass new sandboxes on in vain until the lease has ended.
-            let _ = self.inner.store.execute(vec![records::withdraw(self.inner.host())]).await;
+            let _ = self.inner.store.execute(vec![hosts::withdraw(self.inner.host())]).await;
         }
         // The next one takes over the work that does not end in time.
         let _ = self.engine.shutdown(deadline).await;
@@ -64,7 +63,7 @@ impl Service {
     ) -> Result<OwnedSandbox> {
         let owned = OwnedSandbox::check(&*self.inner.store, &caller.owner, id).await?;
         // The record of a sandbox whose server was given up can be ended by each server.
-        if operation != Operation::Kill || !hosts::is_given_up(&self.inner, &owned.host).await? {
+        if operation != Operation::Kill || !self.inner.is_given_up(&owned.host).await? {
             self.inner.check_here(&owned)?;
         }
         match owned.clone().admit(operation) {

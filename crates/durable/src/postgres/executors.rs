@@ -1,6 +1,7 @@
 //! Executors: their leases, and the take-over of the workflows of dead ones. Leases are measured by
 //! the clock of the server, because those of several machines differ.
 
+use super::clock::SERVER_NOW;
 use super::connection::Transaction;
 use super::readers::Readers;
 use super::{rows, statements, workflows};
@@ -12,9 +13,6 @@ use crate::{
 
 /// The most workflows that one take-over processes; the next one continues.
 const MAX_RECOVERED: i64 = 1000;
-
-/// The time of the server, in milliseconds since 1970.
-pub(super) const SERVER_NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 pub(super) async fn register(transaction: &Transaction, id: &str, version: &str) -> Result<i64> {
     let sql = "INSERT INTO application_versions VALUES (?1, ?2) ON CONFLICT (version) DO NOTHING";

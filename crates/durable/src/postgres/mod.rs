@@ -4,12 +4,13 @@
 //! `address` reads the URL, `connection` is one connection with its deadlines and prepared
 //! statements, `value` converts parameters and columns, `migrations` creates the tables, `writer`
 //! groups writes into shared transactions, `readers` is the pool, `notifications` passes on wake-ups
-//! between processes; the other files contain the SQL of each operation.
+//! between processes, `clock` the time that they have in common; the other files contain the SQL of each operation.
 //!
 //! Source: PostgreSQL 15 documentation, chapters 13 (concurrency control), 34.1 (connection URLs),
 //! NOTIFY, and SELECT (locking clause).
 
 mod address;
+mod clock;
 mod commit;
 mod connection;
 mod executors;

@@ -1,7 +1,7 @@
 //! The rows of workflows: recording, reading, cancelling, resuming and removing.
 
+use super::clock::SERVER_NOW;
 use super::connection::Transaction;
-use super::executors::SERVER_NOW;
 use super::readers::Readers;
 use super::{rows, statements};
 use crate::sync::now_ms;

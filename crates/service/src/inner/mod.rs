@@ -31,6 +31,7 @@ use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
 use crate::ssh_agents::SshAgents;
+use crate::store::hosts;
 use crate::store::sandboxes::SandboxRow;
 use crate::sync_bases;
 use crate::terminations::Terminations;
@@ -100,6 +101,14 @@ impl Inner {
         Err(Problem::new(Code::Unreachable, message)
             .because("this request is not one that a server passes on")
             .remedied_by("use the server that created the sandbox"))
+    }
+
+    /// Whether another server was given up, and has not come back since.
+    pub(crate) async fn is_given_up(&self, host: &str) -> Result<bool> {
+        if self.options.cluster.is_none() || host == self.host() {
+            return Ok(false);
+        }
+        Ok(hosts::find(&*self.store, host).await?.is_some_and(|row| row.lost_at.is_some()))
     }
 
     /// The runtime of a sandbox.

@@ -21,7 +21,7 @@ use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::with_reserve;
 use crate::service::Service;
 use crate::store::sandboxes::{self, SandboxRow};
-use crate::{events, hosts, spec};
+use crate::{events, spec};
 
 const START: &str = "sandbox.start";
 const STOP: &str = "sandbox.stop";
@@ -257,7 +257,7 @@ async fn terminate(
     let KillSandbox { id, discard } = &input.request;
     // The owner check comes first here too: another owner's request must not cancel anything.
     let owned = OwnedSandbox::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
-    if hosts::is_given_up(&inner, &owned.host).await.map_err(to_failure)? {
+    if inner.is_given_up(&owned.host).await.map_err(to_failure)? {
         return given_up::terminate(&context, (*owned).clone(), *discard).map_err(to_failure);
     }
     context.hold(inner.terminations.start(id));
