@@ -35,7 +35,7 @@ impl<'w> Cluster<'w> {
 
     fn directory(&self, name: &str) -> String {
         let directory = match name {
-            "a" => self.world.data().to_owned(),
+            "a" => self.world.data(),
             name => self.world.path(name),
         };
         directory.to_str().unwrap().to_owned()
@@ -77,13 +77,23 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether the runtime of the first server has something of a sandbox.
+fn holds(world: &World, id: &str) -> bool {
+    let mut find = std::process::Command::new("find");
+    let found = find.arg(world.data().join("runtime")).args(["-name", id]).output().unwrap();
+    !found.stdout.is_empty()
+}
+
 /// Files, commands, streams and ports of a sandbox are reached through another server; when its own server
 /// dies it is given up, and its server continues with its files.
 fn a_sandbox_is_used_through_another_server(world: &World) {
     let Some(cluster) = Cluster::new(world) else { return };
     let a = cluster.start("a", &[]);
     let b = cluster.start("b", &[]);
-    cluster.call("a", &["create", "--id", "box"]).succeeds();
+    for id in ["box", "lost"] {
+        cluster.call("a", &["create", "--id", id]).succeeds();
+    }
+    assert!(holds(world, "lost"));
     let write = "echo kept > /tmp/file; echo to-stderr >&2; cat";
     let ran = world
         .stockade(&["exec", "-i", "box", "--", "sh", "-c", write])
@@ -128,13 +138,20 @@ fn a_sandbox_is_used_through_another_server(world: &World) {
     assert!(refused.stderr.contains("UNREACHABLE"), "{refused:?}");
     let own = cluster.call("b", &["create", "--id", "own"]);
     own.succeeds();
+    // Its owner gets rid of one of the sandboxes, and uses its id again.
+    let killed = cluster.call("b", &["kill", "lost"]);
+    killed.succeeds();
+    assert!(killed.stderr.contains("may still be on that machine"), "{killed:?}");
+    cluster.call("b", &["create", "--id", "lost"]).succeeds();
 
     let _a = cluster.start("a", &[]);
+    assert!(!holds(world, "lost"), "it is still on the machine of its first server");
+    cluster.call("a", &["exec", "lost", "--", "true"]).succeeds();
     until("started again", || cluster.call("b", &["start", "box"]).code() == 0);
     let read = cluster.call("b", &["exec", "box", "--", "cat", "/tmp/file"]);
     assert_eq!(read.stdout, "kept\n", "{read:?}");
     cluster.call("a", &["exec", "own", "--", "true"]).succeeds();
-    for id in ["box", "own"] {
+    for id in ["box", "own", "lost"] {
         cluster.call("b", &["kill", id]).succeeds();
     }
 }
