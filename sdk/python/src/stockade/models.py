@@ -2957,6 +2957,23 @@ class VolumeMount(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VolumeRecord(Model):
+    """What a volume is, without its size and its users."""
+
+    anonymous: bool
+    """Whether its name was generated."""
+
+    created_at: str
+    """When it was created."""
+
+    labels: dict[str, str]
+    """Its labels."""
+
+    name: str
+    """Its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WaitDownload(Model):
     """Waits for news of a download."""
 

@@ -2604,6 +2604,18 @@ export interface VolumeMount {
   subPath?: Bytes | null;
 }
 
+/** What a volume is, without its size and its users. */
+export interface VolumeRecord {
+  /** Whether its name was generated. */
+  anonymous: boolean;
+  /** When it was created. */
+  createdAt: string;
+  /** Its labels. */
+  labels: Record<string, string>;
+  /** Its name. */
+  name: string;
+}
+
 /** Waits for news of a download. */
 export interface WaitDownload {
   /** The image, as the operation names it. */

@@ -118,6 +118,11 @@ export abstract class Operations {
     return (await this.call("execute_stream", request, options)) as models.OperationInfo;
   }
 
+  /** Finds a volume of the caller, without looking at its files. */
+  async findVolume(request: models.VolumeByName, options?: CallOptions): Promise<models.VolumeRecord> {
+    return (await this.call("find_volume", request, options)) as models.VolumeRecord;
+  }
+
   /** Gets one command. */
   async getCommand(request: models.OperationId, options?: CallOptions): Promise<models.CommandInfo> {
     return (await this.call("get_command", request, options)) as models.CommandInfo;

@@ -138,6 +138,12 @@ class Operations:
         """Starts a command; its output is stored as it is written, for `read_output`."""
         return self._call("execute_stream", request, models.OperationInfo, key)
 
+    def find_volume(
+        self, request: models.VolumeByName, *, key: str | None = None
+    ) -> models.VolumeRecord:
+        """Finds a volume of the caller, without looking at its files."""
+        return self._call("find_volume", request, models.VolumeRecord, key)
+
     def get_command(
         self, id: str, *, key: str | None = None
     ) -> models.CommandInfo:
