@@ -159,7 +159,11 @@ impl Api {
 
     /// How a workspace is reached over SSH.
     pub(crate) async fn ssh(&self, id: &str) -> Result<SshAccess, Failure> {
-        self.get(&format!("/workspaces/{}/ssh", segment(id))).await
+        let access: SshAccess = self.get(&format!("/workspaces/{}/ssh", segment(id))).await?;
+        if !is_host(&access.host) {
+            return Err(Failure::Answer(self.name(), "a host with an invalid name".to_owned()));
+        }
+        Ok(access)
     }
 
     async fn act(&self, id: &str, action: &str) -> Result<(), Failure> {
@@ -181,6 +185,12 @@ impl Api {
     }
 }
 
+/// Whether a text is the name or the address of a host. It appears in hints that users paste.
+fn is_host(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '-' | '_');
+    !text.is_empty() && text.len() <= 253 && !text.starts_with('-') && text.chars().all(is_plain)
+}
+
 /// What is encoded in a part of a path.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
@@ -192,6 +202,16 @@ fn segment(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_no_command() {
+        for host in ["vm.example", "vm_1-a.example", "127.0.0.1", "::1"] {
+            assert!(is_host(host), "{host}");
+        }
+        for text in ["", "-oProxyCommand=x", "a b", "a;id", "$(id)", "`id`", "a\nb", "a@b", "é"] {
+            assert!(!is_host(text), "{text}");
+        }
+    }
 
     #[test]
     fn the_login_names_the_machine_where_the_service_says_so() {

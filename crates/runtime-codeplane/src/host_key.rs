@@ -39,7 +39,10 @@ impl Expected {
                 Ok(())
             } else {
                 let reason = format!("{host} has the key {shown}, and Codeplane names another one");
-                let remedy = "compare the key with the operator of Codeplane: another host may answer in its place".to_owned();
+                let remedy =
+                    "compare the key with the operator of Codeplane: another host may answer \
+                              in its place"
+                        .to_owned();
                 Err(Refusal { reason, remedy })
             };
         }
