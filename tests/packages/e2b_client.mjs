@@ -34,7 +34,12 @@ async function commands(sandbox, report) {
   report.wrongCwd = await raised(() => sandbox.commands.run('pwd', { cwd: '/absent' }))
   report.timeout = await raised(() => sandbox.commands.run('sleep 30', { timeoutMs: 1000 }))
   const started = await sandbox.commands.run('cat; echo end', { background: true, stdin: true })
-  report.listed = (await sandbox.commands.list()).map((one) => one.pid === started.pid)
+  // The command whose time is over ends a moment later.
+  for (let attempt = 0; attempt < 100; attempt++) {
+    report.listed = (await sandbox.commands.list()).map((one) => one.pid === started.pid)
+    if (report.listed.length === 1) break
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  }
   await sandbox.commands.sendStdin(started.pid, 'to cat\n')
   await sandbox.commands.closeStdin(started.pid)
   report.stdin = (await started.wait()).stdout

@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// The rules of the house that no compiler checks
     Tidy,
     /// Limits on a kernel with control groups v2 alone, and a reset of a machine, in QEMU
-    Guest,
+    Guest(GuestOptions),
     /// What a thing costs, beside its peers or its parts
     #[command(subcommand)]
     Bench(Bench),
@@ -73,6 +73,14 @@ pub(crate) enum Suite {
     Slow,
     /// All but the slow ones
     All,
+}
+
+/// Options of `guest`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct GuestOptions {
+    /// Also reset a machine with a disk while Stockade is at work
+    #[arg(long)]
+    pub(crate) with_reset: bool,
 }
 
 /// Options of `web`.

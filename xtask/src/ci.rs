@@ -31,6 +31,9 @@ const FUZZ_SECONDS: [&str; 2] = ["5", "60"];
 /// How many processes each crash suite kills, and with `--all`.
 const KILLS: [&str; 2] = ["50", "300"];
 
+/// The emulated machines, and with `--all` one that is reset while Stockade works.
+const GUEST: [&[&str]; 2] = [&["guest"], &["guest", "--with-reset"]];
+
 /// The ordinary user whose id is used when root runs the checks.
 const ORDINARY_USER: &str = "1000";
 
@@ -56,6 +59,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     report.run_side_by_side(&logs, crashes(workspace, options)?);
     let mut last = vec![suite_step(workspace, Suite::Slow, &skips, options.all)?];
     if options.all {
+        last.push(traces(workspace));
         last.push(postgres(workspace, &skips));
         last.push(xtask(workspace, "crash cluster", &["crash", "cluster", "--kills", "100"])?);
         last.extend(kubernetes(workspace, &skips));
@@ -92,8 +96,7 @@ fn separate_steps(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     let at = usize::from(options.all);
     Ok(vec![
         web(workspace)?,
-        traces(workspace),
-        xtask(workspace, "guest", &["guest"])?,
+        xtask(workspace, "guest", GUEST[at])?,
         clippy(workspace),
         xtask(workspace, "fuzz", &["fuzz", "--seconds", FUZZ_SECONDS[at]])?,
         xtask(workspace, "crash durable", &["crash", "durable", "--kills", KILLS[at]])?,

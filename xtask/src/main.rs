@@ -48,7 +48,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
         Command::Build => programs::for_tests(workspace).map(|_| true),
         Command::Dist(options) => dist::run(workspace, options),
         Command::Tidy => tidy::run(workspace),
-        Command::Guest => match guest::run(workspace)? {
+        Command::Guest(options) => match guest::run(workspace, options.with_reset)? {
             Outcome::Passed => Ok(true),
             Outcome::Failed => Ok(false),
             Outcome::Missing(reason) => {

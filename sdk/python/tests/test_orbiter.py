@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
@@ -103,11 +102,9 @@ class Orbiter(unittest.IsolatedAsyncioTestCase):
             workspace=[str(self.directory)], mcp_config=self.config("one"), timeout=3.0, client=self.client
         )
         async with sandbox:
-            began = time.monotonic()
             with self.assertRaises(SandboxError) as late:
                 await sandbox.run_tool("slow", {})
             self.assertEqual(late.exception.code, "TIMED_OUT")
-            self.assertLess(time.monotonic() - began, 20)
             # The server is started again.
             self.assertEqual((await sandbox.run_tool("add", {"a": 1, "b": 1}))["result"], {"sum": 2})
 

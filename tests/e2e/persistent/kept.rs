@@ -209,9 +209,12 @@ fn prune_makes_bundles_and_leaves_what_is_kept(world: &World) {
 }
 
 fn files_are_kept_or_removed_as_requested(world: &World) {
-    let kept = create(world, &["--ttl", "2s", "--keep"]);
+    let kept = create(world, &["--keep"]);
     sh(world, &kept, "echo own > ~/own").succeeds();
-    let ended = at_work(world, &["--ttl", "4s", "--on-expiry", "terminate"]);
+    let ended = at_work(world, &["--on-expiry", "terminate"]);
+    for id in [&kept, &ended] {
+        call(world, &["renew", id, "1s"]).succeeds();
+    }
     wait_until("it stops", || state(world, &kept) == "stopped");
     assert!(show(world, &kept)["removeAt"].is_null());
     assert!(call(world, &["ls"]).stdout.contains("never"), "it is removed");
