@@ -213,7 +213,7 @@ fn files_are_kept_or_removed_as_requested(world: &World) {
     sh(world, &kept, "echo own > ~/own").succeeds();
     let ended = at_work(world, &["--on-expiry", "terminate"]);
     for id in [&kept, &ended] {
-        call(world, &["renew", id, "1s"]).succeeds();
+        call(world, &["renew", id, "1s", "--shorten"]).succeeds();
     }
     wait_until("it stops", || state(world, &kept) == "stopped");
     assert!(show(world, &kept)["removeAt"].is_null());
