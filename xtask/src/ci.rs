@@ -29,7 +29,7 @@ use steps::Step;
 const FUZZ_SECONDS: [&str; 2] = ["5", "60"];
 
 /// How many processes each crash suite kills, and with `--all`.
-const KILLS: [&str; 2] = ["50", "300"];
+const KILLS: [&str; 2] = ["30", "300"];
 
 /// The emulated machines, and with `--all` one that is reset while Stockade works.
 const GUEST: [&[&str]; 2] = [&["guest"], &["guest", "--with-reset"]];
