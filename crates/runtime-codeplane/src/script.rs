@@ -1,42 +1,21 @@
 //! The scripts that run inside: commands, whose output goes to files and whose exit code to another one,
 //! which is there when all output is; and the ones that start, follow and end commands.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-
+pub(crate) use remote::{
+    CLOSED, ERRORS, EXITED, INPUT, NO_DIRECTORY, NO_PROGRAM, OUTPUT, PIECE, SCRIPT, quoted,
+};
+use remote::{PROCESS, RESULT, Setting};
 use stockade_core::ExecId;
-use stockade_runtime::{Command, Offsets, StandardInput};
+use stockade_runtime::{Command, Offsets};
+use stockade_runtime_remote::script as remote;
 
-/// The files of a command in its directory.
-pub(crate) const SCRIPT: &str = "script";
-pub(crate) const INPUT: &str = "input";
-pub(crate) const OUTPUT: &str = "output";
-pub(crate) const ERRORS: &str = "errors";
-/// How it ended: a word and a number.
-pub(crate) const RESULT: &str = "result";
-/// The names of pieces of input, before their numbers, and of the file that ends them.
-pub(crate) const PIECE: &str = "piece.";
-pub(crate) const CLOSED: &str = "closed";
-/// The process group of the command.
-const PROCESS: &str = "process";
 /// The variable by which all processes of a command are found.
 const MARK: &str = "STOCKADE_COMMAND";
 /// The file with the environment of the sandbox, as assignments.
 pub(crate) const ENVIRONMENT: &str = "environment";
-/// The signals that end a program and that a shell can have a trap for.
-const SIGNALS: &str = "1 2 3 10 12 14 15";
-/// The words of a result: an exit code, or the error number of what failed before the program ran.
-pub(crate) const EXITED: &str = "exited";
-pub(crate) const NO_DIRECTORY: &str = "directory";
-pub(crate) const NO_PROGRAM: &str = "program";
 /// Stands for a result that is not there: of a command that runs, and of one that does not.
 pub(crate) const RUNS: &str = "-";
 pub(crate) const LOST: &str = "lost";
-/// The error numbers of Linux for a path that does not exist, that is not permitted, and that is no
-/// directory.
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const ENOTDIR: i32 = 20;
 /// How much of each stream is read at once.
 pub(crate) const READ_BYTES: u64 = 1 << 20;
 
@@ -110,79 +89,15 @@ pub(crate) fn look(own: &str, from: Offsets) -> String {
 }
 
 /// The script of a command.
-pub(crate) fn script(top: &str, own: &str, command: &Command, usual: Option<&str>) -> Vec<u8> {
-    let mut text = Vec::new();
-    let mut line = |parts: &[&[u8]]| {
-        text.extend(parts.concat());
-        text.push(b'\n');
-    };
-    line(&[format!("mkdir {own}/started 2>/dev/null || exit 0").as_bytes()]);
-    line(&[format!("__end() {{ echo \"$1\" >{own}/{RESULT}.new; mv {own}/{RESULT}.new {own}/{RESULT}; exit 0; }}").as_bytes()]);
-    // A signal is for the program: the script lives to report how that ended.
-    line(&[format!("trap : {SIGNALS}").as_bytes()]);
-    line(&[format!("echo $$ >{own}/{PROCESS}").as_bytes()]);
+pub(crate) fn script(
+    top: &str,
+    own: &str,
+    command: &Command,
+    default_directory: Option<&str>,
+) -> Vec<u8> {
     // Where the connections come from is nothing for the command.
-    line(&[b"unset SSH_CLIENT SSH_CONNECTION SSH_TTY"]);
-    line(&[format!(". {top}/{ENVIRONMENT}").as_bytes()]);
-    let working = command.working_directory.as_ref().map(|path| path.as_path().as_os_str());
-    match working.or_else(|| usual.map(OsStr::new)) {
-        Some(path) => {
-            line(&[b"__d=", &quoted(path.as_bytes())]);
-            line(&[&missing(NO_DIRECTORY, "[ -e \"$__d\" ]", ENOENT)]);
-            line(&[&missing(NO_DIRECTORY, "[ -d \"$__d\" ]", ENOTDIR)]);
-            line(&[&missing(NO_DIRECTORY, "cd -- \"$__d\" 2>/dev/null", EACCES)]);
-        }
-        None => line(&[&missing(NO_DIRECTORY, "cd 2>/dev/null || cd /", EACCES)]),
-    }
-    line(&[b"__p=", &quoted(command.arguments[0].as_bytes())]);
-    match command.environment.get(OsStr::new("PATH")) {
-        Some(path) => line(&[b"__s=", &quoted(path.as_bytes())]),
-        None => line(&[b"__s=$PATH"]),
-    }
-    // A shell reports what it could not run as an exit code, which a program can have, too.
-    line(&[b"__found() { set -f; IFS=:; for e in $__s; do [ -x \"$e/$__p\" ] && [ ! -d \"$e/$__p\" ] && return 0; done; return 1; }"]);
-    line(&[b"case $__p in"]);
-    line(&[b"*/*) ", &missing(NO_PROGRAM, "[ -e \"$__p\" ]", ENOENT)]);
-    line(&[&missing(NO_PROGRAM, "[ ! -d \"$__p\" ] && [ -x \"$__p\" ]", EACCES)]);
-    // The interpreter that the program names must exist, too.
-    line(&[b"__l=; IFS= read -r __l <\"$__p\" 2>/dev/null"]);
-    line(&[b"case $__l in '#!'*) __i=${__l#'#!'}; __i=${__i# }; __i=${__i%% *}"]);
-    line(&[&missing(NO_PROGRAM, "[ -e \"$__i\" ]", ENOENT), b" ;; esac ;;"]);
-    line(&[b"*) ", &missing(NO_PROGRAM, "[ -n \"$__p\" ] && (__found)", ENOENT), b" ;;"]);
-    line(&[b"esac"]);
-    let mut words: Vec<Vec<u8>> = Vec::new();
-    if !command.environment.is_empty() {
-        words.push(b"env".to_vec());
-        for (name, value) in &command.environment {
-            words.push(quoted(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
-        }
-    }
-    words.extend(command.arguments.iter().map(|word| quoted(word.as_bytes())));
-    let streams = format!(" <{own}/{INPUT} >{own}/{OUTPUT} 2>{own}/{ERRORS}");
-    let is_fed = command.input == StandardInput::Streamed;
-    if is_fed {
-        line(&[format!("rm -f {own}/{INPUT}; mkfifo {own}/{INPUT}").as_bytes()]);
-        line(&[format!(
-            "__feed() {{ trap '' {SIGNALS}; n=1; while :; do \
-             if [ -e {own}/{PIECE}$n ]; then cat {own}/{PIECE}$n || exit; rm -f {own}/{PIECE}$n; n=$((n+1)); \
-             elif [ -e {own}/{CLOSED} ]; then exit; else sleep 0.05; fi; done; }}"
-        )
-        .as_bytes()]);
-        line(&[format!("__feed >{own}/{INPUT} 2>/dev/null & __f=$!").as_bytes()]);
-    }
-    // A program of that name, and no word of the shell.
-    line(&[b"(exec ", &words.join(&b" "[..]), b")", streams.as_bytes()]);
-    line(&[b"__c=$?"]);
-    if is_fed {
-        line(&[b"kill -9 $__f 2>/dev/null"]);
-    }
-    line(&[format!("__end \"{EXITED} $__c\"").as_bytes()]);
-    text
-}
-
-/// A line that ends the script unless a test succeeds.
-fn missing(what: &str, test: &str, errno: i32) -> Vec<u8> {
-    format!("{test} || __end '{what} {errno}'").into_bytes()
+    let setup = format!("unset SSH_CLIENT SSH_CONNECTION SSH_TTY\n. {top}/{ENVIRONMENT}");
+    remote::script(own, command, Setting { otherwise: "", setup: &setup, default_directory })
 }
 
 /// The assignments of variables, as a shell reads them.
@@ -193,38 +108,13 @@ pub(crate) fn assignments<'a>(variables: impl Iterator<Item = (&'a str, &'a [u8]
     })
 }
 
-/// A word of the shell with exactly these bytes.
-pub(crate) fn quoted(bytes: &[u8]) -> Vec<u8> {
-    let mut word = vec![b'\''];
-    for byte in bytes {
-        match byte {
-            b'\'' => word.extend(b"'\\''"),
-            byte => word.push(*byte),
-        }
-    }
-    word.push(b'\'');
-    word
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::OsStrExt as _;
     use std::path::Path;
 
     use super::*;
-
-    #[test]
-    fn words_come_as_they_are() {
-        for text in
-            ["", "a b", "it's", "$(id)", "`id`", "\\", "\n", "-n", "'", "''", "\"", "*", "~"]
-        {
-            let mut line = b"printf %s ".to_vec();
-            line.extend(quoted(text.as_bytes()));
-            let mut shell = std::process::Command::new("sh");
-            let output = shell.arg("-c").arg(OsStr::from_bytes(&line)).output().unwrap();
-            assert_eq!(output.stdout, text.as_bytes(), "{text:?}");
-        }
-    }
 
     fn shell(text: &[u8]) -> std::process::Output {
         let mut shell = std::process::Command::new("sh");

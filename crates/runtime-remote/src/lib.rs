@@ -1,5 +1,5 @@
 //! What backends share whose sandboxes are on other machines: requests over HTTP, records of what may
-//! exist elsewhere, and archives of directories. It knows no service by name.
+//! exist elsewhere, archives of directories, and the script with which a command runs. It knows no service by name.
 //!
 //! An answer and an archive from elsewhere are not trusted. A key is sent in headers only, and is in no
 //! error and no log.
@@ -9,6 +9,7 @@ mod failure;
 mod http;
 mod records;
 mod repeat;
+pub mod script;
 mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
