@@ -37,6 +37,7 @@ mod data_directory;
 mod decide;
 mod devcontainers;
 mod difftool;
+mod directory_renames;
 mod docker;
 mod doctor;
 mod documents;

@@ -17,8 +17,8 @@ use rustix::net::{
 use crate::spec::ContainerSettings;
 use crate::walls::Wall;
 
-/// The maximal size of a message, in bytes.
-pub(crate) const MESSAGE_BYTES: usize = 8 * 1024;
+/// The maximal size of a message, in bytes: two paths fit in it.
+pub(crate) const MESSAGE_BYTES: usize = 9 * 1024;
 /// The maximal length of a step that init reports, in bytes.
 const STEP_BYTES: usize = 1024;
 const DESCRIPTORS: usize = 160;
@@ -39,6 +39,21 @@ pub(crate) enum ToInit {
     /// Serve with these settings on the socket that this carries: for an init in a container that
     /// another engine has made.
     Serve(ContainerSettings),
+    /// Rename a directory. Carries the directories where the old and the new path start.
+    Rename(Rename),
+}
+
+/// A rename of a directory that the kernel cannot do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rename {
+    /// By which init reports the result.
+    pub(crate) id: u64,
+    /// The flags of `renameat2(2)`.
+    pub(crate) flags: u32,
+    /// The old path.
+    pub(crate) old: Vec<u8>,
+    /// The new path.
+    pub(crate) new: Vec<u8>,
 }
 
 /// A message of init to the supervisor.
@@ -82,6 +97,13 @@ pub(crate) enum FromInit {
     /// The program could not be run.
     ExecFailed {
         /// The kernel's error number.
+        errno: i32,
+    },
+    /// A requested rename has ended.
+    Renamed {
+        /// The id of the request.
+        id: u64,
+        /// The kernel's error number, or 0.
         errno: i32,
     },
     /// The command ended and nothing else is alive.
@@ -211,6 +233,9 @@ impl ToInit {
         match self {
             Self::Proceed => vec![b'G'],
             Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
+            Self::Rename(Rename { id, flags, old, new }) => {
+                [&b"M"[..], &id.to_le_bytes(), &flags.to_le_bytes(), old, &[0], new].concat()
+            }
             Self::Serve(settings) => {
                 let ContainerSettings {
                     user,
@@ -238,6 +263,17 @@ impl ToInit {
         match bytes.split_first()? {
             (b'G', []) => Some(Self::Proceed),
             (b'S', rest) => Some(Self::Signal(i32::from_le_bytes(rest.try_into().ok()?))),
+            (b'M', rest) => {
+                let (id, rest) = rest.split_first_chunk()?;
+                let (flags, paths) = rest.split_first_chunk()?;
+                let end = paths.iter().position(|byte| *byte == 0)?;
+                Some(Self::Rename(Rename {
+                    id: u64::from_le_bytes(*id),
+                    flags: u32::from_le_bytes(*flags),
+                    old: paths[..end].to_vec(),
+                    new: paths[end + 1..].to_vec(),
+                }))
+            }
             (b'V', rest) => {
                 let (user, rest) = rest.split_first_chunk()?;
                 let (group, rest) = rest.split_first_chunk()?;
@@ -285,6 +321,9 @@ impl FromInit {
             }
             Self::EnterFailed { errno } => [&b"D"[..], &errno.to_le_bytes()].concat(),
             Self::ExecFailed { errno } => [&b"X"[..], &errno.to_le_bytes()].concat(),
+            Self::Renamed { id, errno } => {
+                [&b"M"[..], &id.to_le_bytes(), &errno.to_le_bytes()].concat()
+            }
             Self::Ended { status } => [&b"E"[..], &status.to_le_bytes()].concat(),
         }
     }
@@ -325,6 +364,10 @@ impl FromInit {
             }),
             (b'D', rest) => Some(Self::EnterFailed { errno: number(rest)? }),
             (b'X', rest) => Some(Self::ExecFailed { errno: number(rest)? }),
+            (b'M', rest) => {
+                let (id, errno) = rest.split_first_chunk()?;
+                Some(Self::Renamed { id: u64::from_le_bytes(*id), errno: number(errno)? })
+            }
             (b'E', rest) => Some(Self::Ended { status: number(rest)? }),
             _ => None,
         }
@@ -351,6 +394,7 @@ mod tests {
             },
             FromInit::EnterFailed { errno: 13 },
             FromInit::ExecFailed { errno: 2 },
+            FromInit::Renamed { id: u64::MAX, errno: 18 },
             FromInit::Ended { status: 256 },
         ] {
             assert_eq!(FromInit::decode(&message.encode()), Some(message));
@@ -363,7 +407,12 @@ mod tests {
             has_network: true,
             writes_to_host: false,
         };
-        for message in [ToInit::Proceed, ToInit::Signal(15), ToInit::Serve(settings)] {
+        let longest = vec![b'a'; 4095];
+        let rename = Rename { id: 7, flags: 1, old: longest.clone(), new: longest };
+        for message in
+            [ToInit::Proceed, ToInit::Signal(15), ToInit::Serve(settings), ToInit::Rename(rename)]
+        {
+            assert!(message.encode().len() <= MESSAGE_BYTES);
             assert_eq!(ToInit::decode(&message.encode()), Some(message));
         }
     }

@@ -2,5 +2,7 @@
 //! file descriptor of the host but its socket and the locks that must be held as long as it lives.
 
 pub(crate) mod fork;
+mod moved_directory;
 pub(crate) mod once;
+pub(crate) mod renames;
 pub(crate) mod serve;

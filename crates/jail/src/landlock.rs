@@ -13,6 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::mounts::{At as _, Failure};
 use crate::raw;
+use crate::seccomp::OWN_CALL;
 use crate::walls::Wall;
 
 /// What a rule allows on a file or below a directory.
@@ -299,7 +300,9 @@ impl Ruleset {
     /// # Errors
     /// The error of landlock_restrict_self(2).
     pub fn restrict(&self) -> io::Result<()> {
-        let arguments = [raw::signed(self.file.as_raw_fd()), 0, 0, 0, 0, 0];
+        // The filter may be installed already, and the supervisor need not hear of this call.
+        let own = (OWN_CALL as usize) << u32::BITS;
+        let arguments = [raw::signed(self.file.as_raw_fd()), 0, 0, 0, 0, own];
         // SAFETY: takes a descriptor and no pointers.
         let result = unsafe { raw::syscall(libc::SYS_landlock_restrict_self, arguments) };
         raw::check(result).map(drop)

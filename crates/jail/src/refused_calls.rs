@@ -5,21 +5,23 @@
 //!                  ◄── the errno ─────── kernel ◄── the errno ───
 //! ```
 //!
-//! The supervisor only ever answers with an error, and the errno depends on nothing but the
-//! registers that the kernel has copied: it never lets a call continue, and reads no memory of the
-//! process. So nothing that a process changes meanwhile matters. Where nobody holds the listener
-//! any more, the kernel fails these calls with `ENOSYS`.
+//! To a call that is refused the supervisor only ever answers with an error, and the errno depends
+//! on nothing but the registers that the kernel has copied. So nothing that a process changes meanwhile
+//! matters. The filter may also ask about calls that it allows ([`FollowedCall`]): only these can
+//! continue. Where nobody holds the listener any more, the kernel fails all of them with `ENOSYS`.
 
 #[cfg(test)]
 mod live_tests;
+mod notification;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::seccomp::{self, Call};
+use self::notification::Notification;
+use crate::seccomp;
 
 /// How many calls are answered in one turn.
 const BATCH: usize = 64;
@@ -63,16 +65,25 @@ impl CallListener {
     }
 
     /// Answers a bounded number of the calls that wait, and never blocks. Each answer is the errno
-    /// of the filter.
-    pub fn answer(&self, mut refused: impl FnMut(RefusedCall)) -> CallsState {
+    /// of the filter. Calls that are allowed continue.
+    pub fn answer(&self, refused: impl FnMut(RefusedCall)) -> CallsState {
+        self.answer_with(refused, |call| call.proceed())
+    }
+
+    /// As [`CallListener::answer`], but `followed` decides about a call that is allowed.
+    pub(crate) fn answer_with(
+        &self,
+        mut refused: impl FnMut(RefusedCall),
+        mut followed: impl FnMut(FollowedCall<'_>) -> io::Result<()>,
+    ) -> CallsState {
         for _ in 0..BATCH {
             match self.is_readable() {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => return CallsState::All,
                 Ok(None) | Err(_) => return CallsState::Over,
             }
-            match self.answer_next() {
-                Ok(call) => refused(call),
+            match self.answer_next(&mut refused, &mut followed) {
+                Ok(()) => {}
                 // The process was killed or interrupted meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -80,6 +91,25 @@ impl CallListener {
             }
         }
         CallsState::Flood
+    }
+
+    fn answer_next(
+        &self,
+        refused: &mut impl FnMut(RefusedCall),
+        followed: &mut impl FnMut(FollowedCall<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let notification = Notification::receive(&self.0)?;
+        if seccomp::is_followed(notification.call.number) {
+            return followed(FollowedCall { notification, listener: self });
+        }
+        notification.answer(&self.0, seccomp::errno(&notification.call))?;
+        refused(RefusedCall { process: notification.thread, number: notification.call.number });
+        Ok(())
+    }
+
+    /// Answers a call that was postponed: it fails with an errno, or has been done where that is 0.
+    pub(crate) fn complete(&self, call: &PostponedCall, errno: i32) -> io::Result<()> {
+        call.0.answer(&self.0, errno)
     }
 
     /// Whether a call waits; `None` once there will be none any more. Receiving blocks when none
@@ -100,40 +130,54 @@ impl CallListener {
         let is_over = seen.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
         Ok((!is_over).then_some(false))
     }
-
-    fn answer_next(&self) -> io::Result<RefusedCall> {
-        // SAFETY: the structure consists of numbers; the kernel wants it to be zero.
-        let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, (&raw mut notification).cast())?;
-        let libc::seccomp_notif { id, pid, data, .. } = notification;
-        let number = data.nr.cast_unsigned();
-        let call = Call { architecture: data.arch, number, arguments: data.args };
-        // SAFETY: the structure consists of numbers.
-        let mut response: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
-        // No flag: the call does not continue.
-        response.id = id;
-        response.error = -seccomp::errno(&call);
-        match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, (&raw mut response).cast()) {
-            // The process no longer waits, but it has made the call.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            sent => sent?,
-        }
-        Ok(RefusedCall { process: pid.cast_signed(), number })
-    }
-
-    fn ioctl(&self, request: libc::Ioctl, argument: *mut libc::c_void) -> io::Result<()> {
-        // SAFETY: the callers pass the structure that belongs to the request, and it outlives the
-        // call.
-        match unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl AsFd for CallListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A call that the filter allows, about which it has asked. Its thread waits for one of the answers.
+#[derive(Debug)]
+pub(crate) struct FollowedCall<'a> {
+    notification: Notification,
+    listener: &'a CallListener,
+}
+
+/// A followed call whose answer comes later.
+#[derive(Debug)]
+pub(crate) struct PostponedCall(Notification);
+
+impl FollowedCall<'_> {
+    /// The thread that has made it, by its id in this process's namespace; 0 if it is not in it.
+    pub(crate) const fn thread(&self) -> i32 {
+        self.notification.thread
+    }
+
+    /// The number of the call.
+    pub(crate) const fn number(&self) -> u32 {
+        self.notification.call.number
+    }
+
+    /// Its arguments.
+    pub(crate) const fn arguments(&self) -> [u64; 6] {
+        self.notification.call.arguments
+    }
+
+    /// Whether the thread still waits, see [`Notification::is_waiting`].
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.notification.is_waiting(&self.listener.0)
+    }
+
+    /// Lets the kernel make the call.
+    pub(crate) fn proceed(self) -> io::Result<()> {
+        self.notification.proceed(&self.listener.0)
+    }
+
+    /// Answers it later, by [`CallListener::complete`].
+    pub(crate) fn postpone(self) -> PostponedCall {
+        PostponedCall(self.notification)
     }
 }
 

@@ -401,13 +401,6 @@ fn hint(
 /// What the user can do about a command that ended for a reason that its sandbox has.
 fn ending_hint(arguments: &Run, ending: &Ending) -> Option<String> {
     let words: Vec<_> = arguments.command.iter().take(2).map(|word| word.as_os_str()).collect();
-    let is_rename = matches!(words.as_slice(), [git, verb] if *git == "git" && *verb == "mv");
-    if is_rename && arguments.view == View::Overlay && *ending != Ending::Exited(0) {
-        return Some(
-            "directories of the project cannot be renamed in an overlay; add --view copy"
-                .to_owned(),
-        );
-    }
     if *ending == Ending::Exited(0) {
         return None;
     }

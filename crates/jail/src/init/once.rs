@@ -9,14 +9,15 @@ use std::os::fd::AsFd as _;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::renames::Renames;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::sys::{self, WaitOutcome};
 
 /// Stays until the command has ended and nothing else is alive; returns the exit code of init.
-pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
+pub(crate) fn run(channel: &Channel, command: libc::pid_t, mut renames: Renames) -> i32 {
     let Ok(children) = sys::signal_descriptor(&[libc::SIGCHLD]) else { return 1 };
     let status = loop {
-        match reap_until(command) {
+        match reap_until(command, |child, status| renames.ended(channel, child, status)) {
             Some(status) => break status,
             None => {
                 let mut waiting =
@@ -28,7 +29,7 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
                 if !child.is_empty() {
                     let _ = sys::next_signal(children.as_fd());
                 }
-                if !word.is_empty() && !handle_request(channel, command) {
+                if !word.is_empty() && !handle_request(channel, command, &mut renames) {
                     return 1;
                 }
             }
@@ -42,27 +43,30 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
 }
 
 /// Reaps processes that have ended; returns the command's status, once it is among them.
-fn reap_until(command: libc::pid_t) -> Option<i32> {
+fn reap_until(command: libc::pid_t, mut other_ended: impl FnMut(libc::pid_t, i32)) -> Option<i32> {
     while let Ok(WaitOutcome::Child(pid, status)) = sys::reap(false) {
         if pid == command {
             return Some(status);
         }
+        other_ended(pid, status);
     }
     None
 }
 
-/// Handles a message of the supervisor; false once there is no supervisor.
-fn handle_request(channel: &Channel, command: libc::pid_t) -> bool {
-    match channel.receive() {
-        Ok(Some((bytes, _))) => {
-            if let Some(ToInit::Signal(signal)) = ToInit::decode(&bytes) {
-                // The command's own process group, or the command alone before it has one.
-                if sys::kill(-command, signal).is_err() {
-                    let _ = sys::kill(command, signal);
-                }
-            }
-            true
-        }
-        Ok(None) | Err(_) => false,
+/// Sends a signal to the command's own process group, or to the command alone before it has one.
+fn send(signal: i32, command: libc::pid_t) {
+    if sys::kill(-command, signal).is_err() {
+        let _ = sys::kill(command, signal);
     }
+}
+
+/// Handles a message of the supervisor; false once there is no supervisor.
+fn handle_request(channel: &Channel, command: libc::pid_t, renames: &mut Renames) -> bool {
+    let Ok(Some((bytes, descriptors))) = channel.receive() else { return false };
+    match ToInit::decode(&bytes) {
+        Some(ToInit::Signal(signal)) => send(signal, command),
+        Some(ToInit::Rename(rename)) => renames.start(channel, &rename, &descriptors),
+        _ => {}
+    }
+    true
 }

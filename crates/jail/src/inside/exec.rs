@@ -114,8 +114,9 @@ pub(super) fn start(
         (Task::Fork(work), ..) => start_zygote(work, rlimits, landlock, ruleset)?,
         (Task::Once { command, .. }, Some(streams), _, _) => {
             let report = || if starts_before_report { report_ready(&handed_out) } else { Ok(()) };
-            let ruleset = ruleset.as_ref();
-            Init::Once(start_command(channel, &command, rlimits, &streams, ruleset, report)?)
+            let rules = ruleset.as_ref();
+            let started = start_command(channel, &command, rlimits, &streams, rules, report)?;
+            Init::Once(started, init::renames::Renames::new(ruleset))
         }
         (Task::Serve { listener, lease, processors, .. }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0)

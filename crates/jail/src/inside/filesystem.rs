@@ -13,7 +13,7 @@ use crate::dev_proc::DevProc;
 use crate::landlock::Access as LandlockAccess;
 use crate::mounts::{self, At as _, Failure};
 use crate::seccomp::SetIdBits;
-use crate::spec::{Access, JailSpec, Mount, OptionalMount, Owners, Rights, Source, Task};
+use crate::spec::{Access, JailSpec, Mount, OptionalMount, Overlay, Owners, Rights, Source, Task};
 use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
 
@@ -33,6 +33,8 @@ pub(super) struct Files {
     pub(super) socket_targets: Option<Vec<CString>>,
     /// Whether files may become set-id programs.
     pub(super) set_id_bits: SetIdBits,
+    /// Whether an overlay of the jail cannot rename directories of its lower layer.
+    pub(super) lacks_renames: bool,
 }
 
 /// Assembles the jail's file system and leaves the host's. `mount_points` tells for each mount
@@ -51,6 +53,7 @@ pub(super) fn assemble(
         socket_targets(spec).at(Wall::Landlock, words("list the places of sockets"))?;
     let access_mounts = spec.access_mounts.take();
     let set_id_bits = set_id_bits(spec);
+    let lacks_renames = lacks_renames(spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
     let root = mount_points.is_none().then_some(root);
@@ -97,6 +100,7 @@ pub(super) fn assemble(
         landlock_targets,
         socket_targets,
         set_id_bits,
+        lacks_renames,
     })
 }
 
@@ -186,6 +190,16 @@ fn targets_of(access_mounts: &[(PathBuf, Rights)]) -> io::Result<Vec<(CString, L
         Some(mounts::c_path(path).map(|path| (path, access)))
     };
     access_mounts.iter().filter_map(target).collect()
+}
+
+/// Whether an overlay of this jail cannot rename directories of its lower layer.
+fn lacks_renames(spec: &JailSpec) -> bool {
+    let lacks = |source: &Source| matches!(source, Source::Overlay(Overlay { view, records_renames, .. }) if view.is_none() || !records_renames);
+    let mounted = spec.mounts.iter().any(|(_, mount)| match mount {
+        Mount::Tree(source) | Mount::Optional(OptionalMount { source, .. }) => lacks(source),
+        _ => false,
+    });
+    mounted || lacks(&spec.root)
 }
 
 /// Whether files may become set-id programs: not if they would be files of the host.

@@ -13,7 +13,6 @@ use crate::cgroup::View;
 use crate::channel::Channel;
 use crate::landlock::{Ruleset, Scope};
 use crate::mounts::{At as _, Failure};
-use crate::seccomp::SetIdBits;
 use crate::spec::{JailSpec, Task};
 use crate::walls::Wall;
 use crate::{capabilities, landlock, seccomp, sys};
@@ -42,7 +41,7 @@ pub(super) fn give_up(
     sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
     group_view::mount(groups, upper_group)
         .at(Wall::Cgroup, || "show the own control groups".to_owned())?;
-    restrictions.refused_calls = drop_privileges(spec, files.set_id_bits)?;
+    restrictions.refused_calls = drop_privileges(spec, files)?;
     Ok(restrictions)
 }
 
@@ -80,7 +79,7 @@ fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure>
 /// Gives up the caller's session, the ids that built the jail, every capability and system calls. An init
 /// of many commands keeps the capabilities to start them as several users. Returns the listener for
 /// refused system calls, if the supervisor is to have it.
-fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<Option<OwnedFd>, Failure> {
+fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<OwnedFd>, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
@@ -115,8 +114,13 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<Option<Own
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
     let installed = match spec.reports_refused_calls {
-        true => seccomp::install_reporting(set_id_bits),
-        false => seccomp::install(seccomp::program(set_id_bits)).map(|()| None),
+        true => {
+            // The supervisor of one command lives as long as the jail. Without one a call that is
+            // followed would fail, so the commands of a persistent jail rename as the kernel can.
+            let follows_renames = files.lacks_renames && matches!(spec.task, Task::Once { .. });
+            seccomp::install_reporting(files.set_id_bits, follows_renames)
+        }
+        false => seccomp::install(seccomp::program(files.set_id_bits)).map(|()| None),
     };
     let refused_calls = installed.at(Wall::Seccomp, words("install the filter"))?;
     // Commands inherit this; signals that the caller ignores are not ignored inside.

@@ -17,7 +17,7 @@ fn start(body: impl FnOnce() -> i32) -> (libc::pid_t, CallListener) {
     let (ours, theirs) = Channel::pair().unwrap();
     let child = fork_child(|| {
         set_no_new_privs();
-        let listener = seccomp::install_reporting(SetIdBits::Refused).unwrap().unwrap();
+        let listener = seccomp::install_reporting(SetIdBits::Refused, false).unwrap().unwrap();
         theirs.send(b"L", &[listener.as_fd()]).unwrap();
         drop((listener, theirs));
         body()
@@ -148,7 +148,7 @@ fn without_a_supervisor_the_calls_fail() {
 #[test]
 fn a_filter_inside_reports_to_nobody_and_refuses_the_same() {
     let (child, listener) = start(|| {
-        let inner = seccomp::install_reporting(SetIdBits::Allowed).unwrap();
+        let inner = seccomp::install_reporting(SetIdBits::Allowed, false).unwrap();
         if inner.is_some() { 200 } else { errno_of(libc::SYS_keyctl, KEYCTL) }
     });
     assert_eq!(answer_all(child, &listener), (ChildExit::Exited(libc::EPERM), Vec::new()));

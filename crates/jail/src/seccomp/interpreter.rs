@@ -100,6 +100,32 @@ fn a_report_stands_only_for_a_refusal_with_the_same_errno() {
     assert!(reported > 0);
 }
 
+/// The following filter decides as the reporting one, but for calls that the plain one allows.
+#[test]
+fn only_allowed_calls_are_followed() {
+    let own = u64::from(super::OWN_CALL) << 32;
+    for set_id_bits in [SetIdBits::Allowed, SetIdBits::Refused] {
+        for number in 0..=rules::HIGHEST_KNOWN + 2 {
+            for arguments in [[0; 6], [u64::MAX; 6], [1; 6], [own; 6]] {
+                let call = Call { architecture: 0xc000_003e, number, arguments };
+                let following = run(super::following_program(set_id_bits), &call).0;
+                if !super::is_followed(number) {
+                    assert_eq!(following, run(reporting_program(set_id_bits), &call).0, "{number}");
+                    continue;
+                }
+                assert_eq!(run(program(set_id_bits), &call).0, ALLOW, "{number}");
+                let number = c_long::from(number);
+                let is_marked = arguments == [own; 6]
+                    && [libc::SYS_renameat2, libc::SYS_landlock_restrict_self].contains(&number);
+                let expected = if is_marked { ALLOW } else { libc::SECCOMP_RET_USER_NOTIF };
+                assert_eq!(following, expected, "{number}");
+            }
+        }
+    }
+    let calls = [82, 264, 316, 446];
+    assert!((0..600).all(|number| super::is_followed(number) == calls.contains(&number)));
+}
+
 #[test]
 fn what_programs_make_often_fails_without_a_report() {
     let report = |number: c_long| {

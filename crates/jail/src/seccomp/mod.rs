@@ -1,13 +1,14 @@
 //! The system call wall: the filter program and its installation.
 //!
 //! `calls` lists what is allowed, `rules` what is refused and why, `arguments` what depends on an
-//! argument; `reported` which refusals the supervisor hears of; `tree` turns decisions into classic
+//! argument; `reported` which refusals the supervisor hears of, `followed` which allowed calls; `tree` turns decisions into classic
 //! BPF. No policy belongs here. An installed filter
 //! can never be removed.
 
 mod arguments;
 mod calls;
 mod evaluate;
+mod followed;
 mod names;
 mod reported;
 mod rules;
@@ -33,6 +34,7 @@ use libc::{
 };
 
 pub(crate) use evaluate::Call;
+pub(crate) use followed::{OWN_CALL, is_followed};
 pub(crate) use names::name;
 pub use names::{depends_on_arguments, is_tried, possible, refused};
 use rules::KNOWN;
@@ -76,6 +78,16 @@ pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
 pub const fn reporting_program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
     static ALLOWED: Block = build(&reported::reporting(SetIdBits::Allowed));
     static REFUSED: Block = build(&reported::reporting(SetIdBits::Refused));
+    match set_id_bits {
+        SetIdBits::Allowed => ALLOWED.program(),
+        SetIdBits::Refused => REFUSED.program(),
+    }
+}
+
+/// The reporting filter, but it asks the supervisor about the calls in `followed` too, which it allows.
+pub(crate) const fn following_program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
+    static ALLOWED: Block = build(&followed::following(SetIdBits::Allowed));
+    static REFUSED: Block = build(&followed::following(SetIdBits::Refused));
     match set_id_bits {
         SetIdBits::Allowed => ALLOWED.program(),
         SetIdBits::Refused => REFUSED.program(),
@@ -129,13 +141,19 @@ pub fn install(program: &[sock_filter]) -> io::Result<()> {
     install_with(program, 0).map(drop)
 }
 
-/// Installs [`reporting_program`], and returns the descriptor by which the supervisor hears of
-/// refused calls; it is closed on exec. Installs [`program`] and returns none where the kernel
-/// cannot report them, or a filter of this thread reports to another supervisor already.
+/// Installs [`reporting_program`] or [`following_program`], and returns the descriptor by which the
+/// supervisor hears of these calls; it is closed on exec. Installs [`program`] and returns none where
+/// the kernel cannot report them, or a filter of this thread reports to another supervisor already.
 ///
 /// As [`install`].
-pub(crate) fn install_reporting(set_id_bits: SetIdBits) -> io::Result<Option<OwnedFd>> {
-    let reporting = reporting_program(set_id_bits);
+pub(crate) fn install_reporting(
+    set_id_bits: SetIdBits,
+    follows_renames: bool,
+) -> io::Result<Option<OwnedFd>> {
+    let reporting = match follows_renames {
+        true => following_program(set_id_bits),
+        false => reporting_program(set_id_bits),
+    };
     // Linux 5.19 and later: a signal does not interrupt a call that the supervisor has received.
     let flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     for flags in [flags, SECCOMP_FILTER_FLAG_NEW_LISTENER] {

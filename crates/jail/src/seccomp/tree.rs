@@ -25,6 +25,11 @@ pub(super) const fn low_half_of_argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
+/// The offset of the high half of an argument, where the kernel itself ignores that.
+pub(super) const fn high_half_of_argument(index: u32) -> u32 {
+    low_half_of_argument(index) + 4
+}
+
 /// The length of the longest program before its answers are shared; one more instruction would not
 /// compile.
 const CAPACITY: usize = 640;
