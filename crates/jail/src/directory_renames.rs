@@ -61,9 +61,9 @@ impl DirectoryRenames {
         if c_long::from(call.number()) == libc::SYS_landlock_restrict_self {
             self.is_over = true;
         }
-        let wanted = (!self.is_over).then(|| Wanted::read(&call, init));
-        let Some(wanted) = wanted.flatten() else { return call.proceed() };
-        let Wanted { flags, old, new, directories } = wanted;
+        let rename = (!self.is_over).then(|| DirectoryRename::read(&call, init));
+        let Some(found) = rename.flatten() else { return call.proceed() };
+        let DirectoryRename { flags, old, new, directories } = found;
         let id = self.last.wrapping_add(1);
         let rename = ToInit::Rename(Rename { id, flags, old, new });
         let directories = directories.each_ref().map(|directory| directory.as_fd());
@@ -85,7 +85,7 @@ impl DirectoryRenames {
 }
 
 /// A rename of a directory on an overlay.
-struct Wanted {
+struct DirectoryRename {
     flags: u32,
     old: Vec<u8>,
     new: Vec<u8>,
@@ -93,7 +93,7 @@ struct Wanted {
     directories: [OwnedFd; 2],
 }
 
-impl Wanted {
+impl DirectoryRename {
     /// What a thread wants to rename, if that is a directory on an overlay and the thread has init's
     /// ids.
     fn read(call: &FollowedCall<'_>, init: i32) -> Option<Self> {
