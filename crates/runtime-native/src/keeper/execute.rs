@@ -349,6 +349,11 @@ impl Sandbox {
                     for (client, unheard) in command.drop_subscribers() {
                         context.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
                     }
+                    let killers = std::mem::take(&mut command.killers);
+                    if !killers.is_empty() {
+                        // Its end was reported, but not yet that no process of it is left.
+                        self.killers_of_acknowledged.insert(number, killers);
+                    }
                     command.remove(self.dir.as_fd());
                 }
                 self.send(context, Request::Forget { number }, Vec::new());
