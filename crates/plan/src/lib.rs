@@ -3,8 +3,8 @@
 //!
 //! Reading order: `host_path` (which paths of the host may be visible), `account` and `environment`
 //! (the users of commands), `limits`, `access`, then `request` (a checked request) with its two
-//! results `one_shot` and `persistent`. `programs`, `skeleton` and `layers` are the file systems of
-//! persistent sandboxes; `image` unpacks archives; `isolation` reports what is in force.
+//! results `one_shot` and `persistent`. `programs`, `skeleton`, `expected_programs` and `layers` are the
+//! file systems of persistent sandboxes; `image` unpacks archives; `isolation` reports what is in force.
 //!
 //! Launches nothing and keeps no state between two sandboxes, except for the cache of `programs`.
 
@@ -15,6 +15,7 @@ pub mod ending;
 pub mod environment;
 mod error;
 mod etc;
+mod expected_programs;
 pub mod host_path;
 pub mod image;
 pub mod image_root;
@@ -35,6 +36,7 @@ pub mod wipe;
 pub use account::Users;
 pub use authority_files::AuthorityFiles;
 pub use error::{Error, single_user};
+pub use expected_programs::search_path;
 pub use host_path::{HostPath, HostPaths, PROGRAMS};
 pub use isolation::{JailStatus, isolation};
 pub use one_shot::{OneShotInput, View};

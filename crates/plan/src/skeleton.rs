@@ -1,6 +1,6 @@
 //! The lower layer of sandboxes that use the host's own programs: a small directory with the mount
 //! points of everything that is mounted above it, the links and small files that the host has
-//! there, and directories for the ordinary user.
+//! there, the programs of `expected_programs`, and directories for the ordinary user.
 //!
 //! Its name is the hash of its content. An updated host gets another one, and sandboxes that
 //! started with an old one keep it. Its content is the host's and may be read by everybody inside;
@@ -19,11 +19,11 @@ use stockade_bundle::manifest::ContentHash;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{Mount, Source};
 
-use crate::etc;
+use crate::{etc, expected_programs};
 
 /// The version of the format, which distinguishes the skeletons of different builds of this
 /// program.
-const FORMAT: &[u8] = b"skeleton 3";
+const FORMAT: &[u8] = b"skeleton 4";
 /// Where git finds what it needs of the user's configuration, as `GIT_CONFIG_SYSTEM`.
 pub const GIT_CONFIGURATION: &str = "/etc/gitconfig";
 /// The prefix of the names of incomplete skeletons.
@@ -61,6 +61,12 @@ pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result
     let mut shown = etc::entries();
     let mut own = system::identity_files(account, hostname);
     own.push(system::local_name_services());
+    let programs = expected_programs::files();
+    if !programs.is_empty() {
+        let (path, text) = expected_programs::PROFILE;
+        own.push((path.into(), Mount::File(text.as_bytes().to_vec())));
+    }
+    items.extend(programs.into_iter().map(|(path, text)| (path, Item::Program(text))));
     // If there is a resolver, a file that names it is mounted there; with a workspace, a
     // configuration of git.
     etc::add_own(&mut shown, own, ["/etc/resolv.conf", GIT_CONFIGURATION].map(Path::new))?;
@@ -89,6 +95,8 @@ enum Item {
     UserDirectory,
     /// A file that everybody may read.
     File(Vec<u8>),
+    /// A file that everybody may read and execute.
+    Program(Vec<u8>),
     /// The mount point of a file.
     MountPoint,
     /// A link.
@@ -116,6 +124,7 @@ impl Item {
             Self::Directory(mode) => (b'd', *mode, &[]),
             Self::UserDirectory => (b'u', 0, &[]),
             Self::File(content) => (b'f', 0, content),
+            Self::Program(content) => (b'x', 0, content),
             Self::MountPoint => (b'p', 0, &[]),
             Self::Link(to) => (b'l', 0, to),
         }
@@ -240,16 +249,19 @@ fn fill(dir: &Dir, items: &BTreeMap<PathBuf, Item>, account: &Account) -> io::Re
                     dir.chown(&path, account.user, account.group)?;
                 }
             }
-            Item::File(content) => {
-                let mut file = dir.create_file(&path, 0o600)?;
-                io::Write::write_all(&mut file, content)?;
-                dir.chmod(&path, 0o644)?;
-            }
+            Item::File(content) => write(dir, &path, content, 0o644)?,
+            Item::Program(content) => write(dir, &path, content, 0o755)?,
             Item::MountPoint => drop(dir.create_file(&path, 0o444)?),
             Item::Link(to) => dir.symlink(to, &path)?,
         }
     }
     Ok(())
+}
+
+fn write(dir: &Dir, path: &RelativePath, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = dir.create_file(path, 0o600)?;
+    io::Write::write_all(&mut file, content)?;
+    Ok(dir.chmod(path, mode)?)
 }
 
 #[cfg(test)]
@@ -295,6 +307,15 @@ mod tests {
         {
             let text = fs::read_to_string(skeleton.path().join("etc").join(name)).unwrap();
             assert!(text.contains(line), "{text}");
+        }
+        if Path::new("/usr/bin/python3").exists() {
+            let bin = "opt/stockade/bin";
+            assert_eq!((stat(bin).uid(), mode(bin)), (own, 0o755));
+            assert_eq!(
+                (stat("opt/stockade/bin/sudo").uid(), mode("opt/stockade/bin/sudo")),
+                (own, 0o755)
+            );
+            assert_eq!(mode("etc/profile.d/stockade.sh"), 0o644);
         }
         if let Ok(link) = fs::read_link("/bin") {
             assert_eq!(fs::read_link(skeleton.path().join("bin")).unwrap(), link);
@@ -355,6 +376,7 @@ mod tests {
             Item::MountPoint,
             Item::File(Vec::new()),
             Item::File(b"x".to_vec()),
+            Item::Program(b"x".to_vec()),
             Item::Link(b"x".to_vec()),
         ];
         let digests: Vec<_> = kinds

@@ -22,12 +22,14 @@ impl Source {
         sandbox: CreateSandbox,
     ) -> Result<Sandbox, Problem> {
         match self {
-            Self::Host => sandboxes.create(caller, sandbox).await,
+            // Its commands find what clients expect of a machine, `sudo` among it.
+            Self::Host => sandboxes.create(caller, CreateSandbox { sudo: true, ..sandbox }).await,
             Self::Image(name) => {
                 let sandbox = CreateSandbox { image: Some(name), ..sandbox };
                 sandboxes.create(caller, sandbox).await
             }
             Self::Snapshot(snapshot_id) => {
+                let sandbox = CreateSandbox { sudo: true, ..sandbox };
                 sandboxes.restore(caller, Restore { snapshot_id, sandbox }).await
             }
         }

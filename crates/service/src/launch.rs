@@ -16,6 +16,7 @@ use crate::failure::store_problem;
 use crate::handoff::Handoffs;
 use crate::hosts;
 use crate::inner::Inner;
+use crate::kill_notices::KillNotices;
 use crate::link_keys::LinkKeys;
 use crate::locks::Locks;
 use crate::operations;
@@ -63,6 +64,7 @@ impl Service {
             key_locks: Locks::default(),
             activity: Activity::default(),
             attachments: Attachments::default(),
+            kill_notices: KillNotices::default(),
             handoffs: Handoffs::default(),
             wakers: Wakers::default(),
             tools: Tools::built_in(),

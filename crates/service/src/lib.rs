@@ -32,6 +32,7 @@ mod image_source;
 mod images;
 mod inner;
 mod key_source;
+mod kill_notices;
 mod launch;
 mod link_keys;
 mod locks;

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -69,6 +70,16 @@ class Sandboxes(unittest.TestCase):
                 self.assertIsInstance(session.next(timeout=20), Output)
             seen = sandbox.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
             self.assertNotIn("sleep 61", seen)
+
+    def test_a_session_whose_output_is_not_read_is_closed(self) -> None:
+        with Sandbox.create(client=self.client) as sandbox:
+            session = sandbox.open_session(["yes"], input=True)
+            session.__enter__()
+            self.assertIsInstance(session.next(timeout=20), Output)
+            closing = threading.Thread(target=session.close, daemon=True)
+            closing.start()
+            closing.join(20)
+            self.assertFalse(closing.is_alive())
 
     def test_files_are_written_and_read(self) -> None:
         with Sandbox.create(client=self.client) as sandbox:

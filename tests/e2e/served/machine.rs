@@ -8,7 +8,7 @@ use crate::call::Outcome;
 use crate::harness::{Identity, World};
 
 /// The program `sudo` of these sandboxes.
-const SUDO: &str = include_str!("../../../crates/server/src/e2b/sudo.py");
+const SUDO: &str = include_str!("../../../crates/plan/src/expected_programs/sudo.py");
 /// Runs a login shell, as the clients do.
 const SHELL: [&str; 3] = ["bash", "-l", "-c"];
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

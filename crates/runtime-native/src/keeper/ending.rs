@@ -122,6 +122,9 @@ impl Sandbox {
             context.answer_all(std::mem::take(&mut command.killers), &Answer::Done);
             context.dirty_clients.extend(command.subscribers());
         }
+        for killers in std::mem::take(&mut self.killers_of_acknowledged).into_values() {
+            context.answer_all(killers, &Answer::Done);
+        }
         for (_, (client, target)) in std::mem::take(&mut self.connections) {
             let errno = rustix::io::Errno::CONNREFUSED.raw_os_error();
             context.refuse(client, Failure::Connect { target, errno });

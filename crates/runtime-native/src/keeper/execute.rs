@@ -12,7 +12,7 @@ use stockade_core::sandbox::{Root, User};
 use stockade_jail::control::{COMMANDS, Execute, Request, Target};
 use stockade_jail::{WindowSize, network};
 use stockade_plan::wipe::wipe_all;
-use stockade_plan::{GIT_CONFIGURATION, Users, account, environment};
+use stockade_plan::{GIT_CONFIGURATION, Users, account, environment, search_path};
 
 use super::ClientId;
 use super::command::{Command, Stage};
@@ -215,11 +215,13 @@ impl Sandbox {
         let mut of_network: Vec<_> =
             network.map(|(name, value)| environment::line(name, value)).collect();
         let spec = &self.record.spec;
-        if spec.workspace.is_some()
-            && !self.record.is_container
-            && !matches!(spec.root, Root::Directory(_) | Root::Image(_))
-        {
+        let has_host_programs =
+            !self.record.is_container && !matches!(spec.root, Root::Directory(_) | Root::Image(_));
+        if spec.workspace.is_some() && has_host_programs {
             of_network.push(environment::line("GIT_CONFIG_SYSTEM", GIT_CONFIGURATION));
+        }
+        if spec.sudo && has_host_programs {
+            of_network.push(search_path());
         }
         let of_sandbox = sandbox.into_iter().map(|(name, value)| {
             let line = environment::line(name, &value);
@@ -346,6 +348,11 @@ impl Sandbox {
                 if let Some(mut command) = self.commands.remove(&number) {
                     for (client, unheard) in command.drop_subscribers() {
                         context.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
+                    }
+                    let killers = std::mem::take(&mut command.killers);
+                    if !killers.is_empty() {
+                        // Its end was reported, but not yet that no process of it is left.
+                        self.killers_of_acknowledged.insert(number, killers);
                     }
                     command.remove(self.dir.as_fd());
                 }

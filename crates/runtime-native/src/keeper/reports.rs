@@ -227,6 +227,8 @@ impl Sandbox {
             command.gone = true;
             context.answer_all(std::mem::take(&mut command.killers), &Answer::Done);
         }
+        let killers = self.killers_of_acknowledged.remove(&number).unwrap_or_default();
+        context.answer_all(killers, &Answer::Done);
     }
 
     /// Takes over a command that init reports: from an earlier keeper, or from before a connection
@@ -298,6 +300,18 @@ impl Sandbox {
         }
     }
 
+    /// Requests once more the end of each command that a client waits for: with the connection, the request or the report may have
+    /// been lost.
+    fn kill_again(&mut self, context: &mut Context) {
+        let waited_for = |command: &&Command| command.is_alive() && !command.killers.is_empty();
+        let killed = self.commands.values().filter(waited_for).map(|command| command.number);
+        let numbers: Vec<u64> =
+            killed.chain(self.killers_of_acknowledged.keys().copied()).collect();
+        for number in numbers {
+            self.send(context, control::Request::Kill { number }, Vec::new());
+        }
+    }
+
     fn listed(&mut self, context: &mut Context) {
         for number in std::mem::take(&mut self.unsure) {
             // The request was lost with the connection, and the command never started.
@@ -307,6 +321,7 @@ impl Sandbox {
             self.ended_by_init(context, number, Ending::NotRun { errno, step: step.into() });
             self.gone(context, number);
         }
+        self.kill_again(context);
         if matches!(self.life, Lifecycle::Connecting(_)) {
             self.joined(context);
         }

@@ -44,6 +44,8 @@ pub(super) struct Sandbox {
     pub(super) record: Record,
     pub(super) life: Lifecycle,
     pub(super) commands: BTreeMap<u64, Command>,
+    /// The clients that wait until all processes of commands have ended whose end was acknowledged before that.
+    pub(super) killers_of_acknowledged: BTreeMap<u64, Vec<ClientId>>,
     /// The clients that wait until it can be used.
     pub(super) creators: Vec<ClientId>,
     /// The clients that wait until its processes have ended.
@@ -132,6 +134,7 @@ impl Sandbox {
             record,
             life: Lifecycle::Ended,
             commands: BTreeMap::new(),
+            killers_of_acknowledged: BTreeMap::new(),
             creators: Vec::new(),
             enders: Vec::new(),
             destroyers: Vec::new(),

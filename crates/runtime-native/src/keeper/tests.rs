@@ -1,5 +1,7 @@
 //! Sandboxes whose init is the test: how the keeper handles every report of init.
 
+mod kills;
+
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command as Process};
 

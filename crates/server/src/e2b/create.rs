@@ -9,15 +9,12 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use stockade_api::{
-    Bytes, CreateSandbox, Empty, Expiry, ExpiryAction, Network, Sandbox, VolumeMount,
-};
+use stockade_api::{Bytes, CreateSandbox, Empty, Expiry, ExpiryAction, Network, VolumeMount};
 use stockade_core::access::Effect;
 use stockade_core::{SandboxId, SnapshotId, VolumeName};
 
 use super::body::{AUTO_RESUME, Credentials, HOST_TEMPLATES, TEMPLATE, YES};
 use super::failure::Refused;
-use super::machine;
 use super::network::{self, Config};
 use super::request::{JsonBody, Owner};
 use super::{App, RESERVED, volumes};
@@ -86,23 +83,8 @@ pub(super) async fn create(
     let source = source(&app, &principal, &request).await?;
     let sandbox = specification(&principal, request)?;
     volumes::require(&app, &principal, &sandbox.volumes).await?;
-    let created = start(&app, &principal, source, sandbox).await?;
+    let created = source.create(&*app.sandboxes, &principal.caller, sandbox).await?;
     Ok((StatusCode::CREATED, Json(Credentials::new(&app, &principal, &created))))
-}
-
-async fn start(
-    app: &App,
-    principal: &Principal,
-    source: Source,
-    sandbox: CreateSandbox,
-) -> Result<Sandbox, Refused> {
-    let caller = &principal.caller;
-    let has_host_programs = matches!(source, Source::Host);
-    let created = source.create(&*app.sandboxes, caller, sandbox).await?;
-    if has_host_programs {
-        machine::complete(app, caller, &created).await;
-    }
-    Ok(created)
 }
 
 /// The template of a request: one that is there for every owner, a snapshot, or an image.

@@ -18,7 +18,6 @@ mod filesystem;
 mod interpreter;
 mod lifecycle;
 mod list;
-mod machine;
 mod metadata;
 mod network;
 mod ports;

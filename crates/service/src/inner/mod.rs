@@ -22,6 +22,7 @@ use crate::downloads::Downloads;
 use crate::egress::Egress;
 use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
+use crate::kill_notices::KillNotices;
 use crate::link_keys::LinkKeys;
 use crate::locks::Locks;
 use crate::options::Options;
@@ -64,6 +65,7 @@ pub(crate) struct Inner {
     pub(crate) id: String,
     pub(crate) activity: Activity,
     pub(crate) attachments: Attachments,
+    pub(crate) kill_notices: KillNotices,
     pub(crate) handoffs: Handoffs,
     pub(crate) wakers: Wakers,
     pub(crate) tools: Tools,

@@ -124,6 +124,7 @@ pub(crate) async fn kill(
         }
         Err(error) => return Err(runtime_problem(&error)),
     }
+    service.inner.kill_notices.give(&exec);
     let handle = service.engine.handle(&workflow);
     let ended = handle.get_result::<serde_json::Value>();
     // The record contains the result.

@@ -33,6 +33,7 @@ pub(crate) mod secret_file;
 mod secret_requests;
 pub(crate) mod secrets;
 pub(crate) mod session;
+mod session_events;
 pub(crate) mod snapshot;
 mod ssh_agent;
 pub(crate) mod sync;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::AbortOnDrop;
 use super::execute::{self, CommandEvent, Running, command};
+use super::session_events::{SessionEvents, length_bytes};
 use crate::delivery::Principal;
 use crate::failure::{invalid, store_problem, to_failure};
 use crate::handoff::{Handoff, Once, SessionStreams};
@@ -108,6 +109,7 @@ pub(crate) async fn perform(
             let stored = execute::stored_secrets(&inner, &principal, request, &step.key).await;
             command.environment.extend(stored.map_err(to_failure)?);
             let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
+            let mut events = SessionEvents::new(live.events, inner.kill_notices.watch(&exec));
             let exec = (exec, Offsets::default());
             let mut running =
                 Running::start(&inner, &context, &owned, Some(command), exec, &step).await?;
@@ -115,8 +117,6 @@ pub(crate) async fn perform(
             let forwarding =
                 forward_input(&inner, &owned, running.exec_id().clone(), stdin, live.input, true);
             let listener = AbortOnDrop(tokio::spawn(forwarding));
-            // Output that the caller did not receive when the session had to stop.
-            let mut undelivered = 0;
             let end = loop {
                 let event = match running.next().await? {
                     CommandEvent::Bytes(Stream::Output, data) => {
@@ -133,24 +133,18 @@ pub(crate) async fn perform(
                 // end.
                 tokio::select! {
                     biased;
-                    _ = live.events.send(Ok(event)) => {}
+                    () = events.send(event) => {}
                     () = step.token.cancelled() => {
-                        undelivered += length;
+                        events.lose(length);
                         running.stop().await?;
                     }
                 }
             };
             drop(listener);
-            let last = async {
-                if undelivered > 0 {
-                    let _ = live.events.send(Ok(SessionEvent::Lost { bytes: undelivered })).await;
-                }
-                let _ = live.events.send(Ok(SessionEvent::Ended(end.clone()))).await;
-            };
             // The end is recorded, also if the caller does not read while the service stops.
             tokio::select! {
                 biased;
-                () = last => {}
+                () = events.end(end.clone()) => {}
                 () = step.token.cancelled() => {}
             }
             Ok((running.exec_id().clone(), end))
@@ -214,15 +208,6 @@ async fn close(stdin: Option<&Stdin>) -> std::result::Result<(), Error> {
     match stdin {
         Some(stdin) => stdin.close().await,
         None => Ok(()),
-    }
-}
-
-/// How many bytes of output an event contains.
-const fn length_bytes(event: &SessionEvent) -> u64 {
-    match event {
-        SessionEvent::Stdout { data } | SessionEvent::Stderr { data } => data.0.len() as u64,
-        SessionEvent::Lost { bytes } => *bytes,
-        SessionEvent::Ended(_) => 0,
     }
 }
 

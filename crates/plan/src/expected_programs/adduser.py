@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-SUDO = "/home/user/.local/bin/sudo"
+SUDO = "/opt/stockade/bin/sudo"
 SKELETON = "/etc/skel"
 
 
