@@ -18,7 +18,8 @@ use stockade_api::{
     Caller, Duplex, Elsewhere, Empty, ListBundles, Route, Routing, Sandboxes as _, VolumeByName,
 };
 use stockade_client::{Client, Dial, Server, ServerUrl};
-use stockade_core::{Code, Problem, VolumeName};
+use stockade_core::{Code, Problem, SandboxId, VolumeName};
+use stockade_server::Hosts;
 use stockade_server::cluster::ClusterSecret;
 use stockade_service::{Asked, Destination, Placement, PossessionKind, QUEUE, Service, Unrecorded};
 use stockade_workflow::engine::Workflows;
@@ -225,14 +226,7 @@ impl Router {
         destination: Destination,
     ) -> Result<Elsewhere<Server>, Problem> {
         let Destination { host, address } = destination;
-        let url: ServerUrl = address.parse().map_err(|error: stockade_client::InvalidUrl| {
-            Problem::new(Code::DatabaseInvalid, format!("the server {host} has no valid address"))
-                .because(error.to_string())
-        })?;
-        if !url.is_secure() && !url.is_loopback() {
-            // The database may name any address; what identifies callers is sent to none in plain text.
-            return Err(Problem::new(Code::Unreachable, format!("the server {host} has no TLS")));
-        }
+        let url = secure_url(&host, &address)?;
         let sealed = self.secret.seal(caller, &host)?;
         let dial = Arc::new(Connection { url: url.clone(), trust: self.trust.clone() });
         let operations = Server::from(Client::of_cluster(dial, &url, &sealed)?);
@@ -298,6 +292,32 @@ impl Route for Router {
         }
         self.routing(caller, placement)
     }
+}
+
+#[async_trait]
+impl Hosts for Router {
+    async fn of_sandbox(&self, id: &SandboxId) -> Result<Option<String>, Problem> {
+        self.service.other_holder(id).await
+    }
+
+    async fn connect(&self, host: &str) -> Result<Box<dyn Duplex>, Problem> {
+        let Destination { host, address } = self.service.server(host).await?;
+        let url = secure_url(&host, &address)?;
+        Connection { url, trust: self.trust.clone() }.dial().await
+    }
+}
+
+/// The address of another server, at which nothing is sent in plain text beyond the loopback.
+fn secure_url(host: &str, address: &str) -> Result<ServerUrl, Problem> {
+    let url: ServerUrl = address.parse().map_err(|error: stockade_client::InvalidUrl| {
+        Problem::new(Code::DatabaseInvalid, format!("the server {host} has no valid address"))
+            .because(error.to_string())
+    })?;
+    if !url.is_secure() && !url.is_loopback() {
+        // The database may name any address; what identifies callers is sent to none in plain text.
+        return Err(Problem::new(Code::Unreachable, format!("the server {host} has no TLS")));
+    }
+    Ok(url)
 }
 
 /// Passes on requests about workflow runs to the servers that execute them.

@@ -124,7 +124,8 @@ impl Host {
             workflows: observed(self.workflows.clone(), &self.audit, Door::Server),
             is_on_demand: false,
         };
-        Some(Cluster { operations, secret, host: self.host.clone() })
+        let hosts = Arc::new(self.router.clone()?);
+        Some(Cluster { hosts, operations, secret, host: self.host.clone() })
     }
 
     /// Waits until another server has given up this one: it runs nothing any more.

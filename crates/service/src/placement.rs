@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stockade_api::{Caller, Result};
-use stockade_core::{Code, OwnerId, Problem};
+use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use stockade_durable::WorkflowId;
 
 use crate::failure::store_problem;
@@ -144,6 +144,26 @@ impl Service {
             }
             reached => reached.map(Placement::There),
         }
+    }
+
+    /// The other server that holds a sandbox of anyone, if it answers: it checks the owner itself.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn other_holder(&self, id: &SandboxId) -> Result<Option<String>> {
+        let host = records::holder_of(&*self.inner.store, id.as_str()).await?;
+        let own = self.inner.host();
+        let Some(host) = host.filter(|host| host != own) else { return Ok(None) };
+        let is_alive = hosts::presence(&self.inner, &host).await? == Presence::Alive;
+        Ok(is_alive.then_some(host))
+    }
+
+    /// Another server, by its id.
+    ///
+    /// # Errors
+    /// [`Code::Unreachable`] if it does not answer.
+    pub async fn server(&self, host: &str) -> Result<Destination> {
+        self.reach("request", host).await
     }
 
     /// The server of a workflow run, by that of its durable workflow, for an operation on the run.
