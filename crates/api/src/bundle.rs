@@ -36,6 +36,9 @@ pub struct BundleList {
     /// The bundles that were removed just now, because they were too old.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expired: Vec<Bundle>,
+    /// The servers that have more of them, and do not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable_servers: Vec<String>,
 }
 
 /// A bundle, or why it cannot be read.

@@ -86,7 +86,7 @@ pub use node::{NodeOutputs, NodeType, RunNode};
 pub use observed::{Observe, Observed, RecordRefusal};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
-pub use routed::{Elsewhere, Route, Routed};
+pub use routed::{Elsewhere, Route, Routed, Routing};
 pub use sandbox::{
     CacheMount, ChangeLimits, ChangeMetadata, CreateSandbox, Expiry, ExpiryAction, GetSandbox,
     IdleAction, KillSandbox, ListSandboxes, Metrics, Proxy, PullPolicy, Renew, Sandbox,

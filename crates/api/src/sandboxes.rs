@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use futures_util::future::{join, join_all};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,7 @@ use crate::network::ChangeNetwork;
 use crate::node::{NodeOutputs, NodeType, RunNode};
 use crate::observed::{Observe, Observed};
 use crate::operation::{OperationId, OperationInfo};
-use crate::routed::{Elsewhere, Route, Routed, answer_of};
+use crate::routed::{Elsewhere, Route, Routed, Routing, answer_of, combine, not_everywhere};
 use crate::sandbox::{
     ChangeLimits, ChangeMetadata, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew,
     Sandbox, SandboxList, SelectedRuntime,
@@ -199,9 +200,24 @@ macro_rules! operations {
                 async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
                     let value = write(&request)?;
                     match self.router.route(caller, stringify!($name), &value).await? {
-                        None => self.inner.$name(caller, request).await,
-                        Some(Elsewhere { operations, gone }) => {
+                        Routing::Here => self.inner.$name(caller, request).await,
+                        Routing::There(Elsewhere { operations, gone, .. }) => {
                             answer_of(gone, operations.$name(caller, request)).await
+                        }
+                        Routing::Everywhere { others, silent } => {
+                            let value = &value;
+                            let ask = |other: Elsewhere<R::Operations>| async move {
+                                let Elsewhere { host, operations, gone } = other;
+                                let answer = async {
+                                    let request = parse::<$request>(value)?;
+                                    operations.$name(caller, request).await
+                                };
+                                (host, answer_of(gone, answer).await)
+                            };
+                            let others = join_all(others.into_iter().map(ask));
+                            let own = self.inner.$name(caller, request);
+                            let (own, others) = join(own, others).await;
+                            combine(own, others, silent)
                         }
                     }
                 }
@@ -215,11 +231,12 @@ macro_rules! operations {
                 ) -> Result<$long_answer> {
                     let value = write(&$first)?;
                     match self.router.route(caller, stringify!($long), &value).await? {
-                        None => self.inner.$long(caller, $first $(, $argument)*).await,
-                        Some(Elsewhere { operations, gone }) => {
+                        Routing::Here => self.inner.$long(caller, $first $(, $argument)*).await,
+                        Routing::There(Elsewhere { operations, gone, .. }) => {
                             let answer = operations.$long(caller, $first $(, $argument)*);
                             answer_of(gone, answer).await
                         }
+                        Routing::Everywhere { .. } => Err(not_everywhere(stringify!($long))),
                     }
                 }
             )*
@@ -472,6 +489,13 @@ pub(crate) fn read<T: DeserializeOwned>(request: &[u8]) -> Result<T> {
     let request = if request.is_empty() { b"{}" } else { request };
     serde_json::from_slice(request).map_err(|error| {
         Problem::new(Code::InvalidInput, "the request cannot be read").because(error.to_string())
+    })
+}
+
+/// The request with these members, once more.
+fn parse<T: DeserializeOwned>(request: &Value) -> Result<T> {
+    T::deserialize(request).map_err(|error| {
+        Problem::new(Code::Io, "the request cannot be passed on").because(error.to_string())
     })
 }
 

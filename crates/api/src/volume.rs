@@ -82,9 +82,13 @@ impl From<Volume> for VolumeRecord {
 
 /// The volumes of the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct VolumeList {
     /// By their names.
     pub volumes: Vec<Volume>,
+    /// The servers that have more of them, and do not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable_servers: Vec<String>,
 }
 
 /// A volume was removed.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use stockade_core::{Code, Problem, Time};
 
 use crate::observed::{Observe, Observed};
+use crate::routed::{Elsewhere, Route, Routed, Routing, answer_of, not_everywhere};
 use crate::sandboxes::{Ack, Remote, Transport, read, write};
 use crate::{Bytes, Caller, Measure, Measurements, Result, SecretValue, Wait};
 
@@ -479,6 +480,22 @@ macro_rules! operations {
                     let written = |answer: &$answer| write(answer).unwrap_or_default();
                     self.after(&caller, name, &value, (&answer, written)).await;
                     answer
+                }
+            )*
+        }
+
+        #[async_trait]
+        impl<T: Workflows, R: Route<Operations: Workflows>> Workflows for Routed<T, R> {
+            $(
+                async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
+                    let name = concat!("workflows.", stringify!($name));
+                    match self.router.route(caller, name, &write(&request)?).await? {
+                        Routing::Here => self.inner.$name(caller, request).await,
+                        Routing::There(Elsewhere { operations, gone, .. }) => {
+                            answer_of(gone, operations.$name(caller, request)).await
+                        }
+                        Routing::Everywhere { .. } => Err(not_everywhere(name)),
+                    }
                 }
             )*
         }

@@ -38,9 +38,13 @@ pub struct WorkspaceBranch {
 
 /// The workspaces of the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct WorkspaceList {
     /// By their names.
     pub workspaces: Vec<WorkspaceInfo>,
+    /// The servers that have more of them, and do not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable_servers: Vec<String>,
 }
 
 /// A request for the files of a workspace.

@@ -189,7 +189,8 @@ impl Store {
         }
     }
 
-    fn ids(&self) -> Result<Vec<String>, Error> {
+    /// The ids of all bundles, in no order, without reading them.
+    pub fn ids(&self) -> Result<Vec<String>, Error> {
         let entries = with_operation("list", self.bundles.entries())?;
         let names = entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok());
         Ok(names.filter(|name| ContentHash::from_hex(name).is_some()).collect())

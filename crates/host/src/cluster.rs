@@ -11,13 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
 use serde_json::Value;
-use stockade_api::{Caller, Duplex, Elsewhere, Route};
+use stockade_api::{
+    Caller, Duplex, Elsewhere, Empty, ListBundles, Route, Routing, Sandboxes as _, VolumeByName,
+};
 use stockade_client::{Client, Dial, Server, ServerUrl};
-use stockade_core::{Code, Problem};
+use stockade_core::{Code, Problem, SandboxId, VolumeName};
+use stockade_server::Hosts;
 use stockade_server::cluster::ClusterSecret;
-use stockade_service::{Destination, QUEUE, Service};
+use stockade_service::{Asked, Destination, Placement, PossessionKind, QUEUE, Service, Unrecorded};
+use stockade_workflow::engine::Workflows;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
 
@@ -44,6 +49,11 @@ const NO_QUEUE: &str = "none";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long sent bytes may stay unacknowledged, in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 30_000;
+
+/// How long the other servers may take to record what they have.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// What follows the id of a server in the name of the executor of its workflow runs.
+pub(crate) const WORKFLOW_EXECUTOR: &str = "-workflows";
 
 /// How a server takes part in a cluster.
 #[derive(Debug, Clone)]
@@ -208,6 +218,63 @@ impl Router {
     }
 }
 
+impl Router {
+    /// The operations of another server, on behalf of a caller.
+    fn elsewhere(
+        &self,
+        caller: &Caller,
+        destination: Destination,
+    ) -> Result<Elsewhere<Server>, Problem> {
+        let Destination { host, address } = destination;
+        let url = secure_url(&host, &address)?;
+        let sealed = self.secret.seal(caller, &host)?;
+        let dial = Arc::new(Connection { url: url.clone(), trust: self.trust.clone() });
+        let operations = Server::from(Client::of_cluster(dial, &url, &sealed)?);
+        let (service, watched) = (self.service.clone(), host.clone());
+        let gone = Box::pin(async move { service.wait_until_silent(&watched).await });
+        Ok(Elsewhere { host, operations, gone })
+    }
+
+    /// Makes the other servers record what they have under names that nobody has recorded. One that does not
+    /// answer in time has recorded what it had before.
+    async fn ask(&self, caller: &Caller, unrecorded: Unrecorded) {
+        let Unrecorded { kind, names, others } = unrecorded;
+        let ask = |destination| async {
+            let Ok(Elsewhere { operations, .. }) = self.elsewhere(caller, destination) else {
+                return;
+            };
+            match kind {
+                PossessionKind::Volume => {
+                    for name in names.iter().filter_map(|name| VolumeName::new(name).ok()) {
+                        let _ = operations.find_volume(caller, VolumeByName { name }).await;
+                    }
+                }
+                PossessionKind::Workspace => {
+                    let _ = operations.workspaces(caller, Empty {}).await;
+                }
+                PossessionKind::Bundle => {
+                    let request = ListBundles { stored_only: true, ..ListBundles::default() };
+                    let _ = operations.bundles(caller, request).await;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(ASK_TIMEOUT, join_all(others.into_iter().map(ask))).await;
+    }
+
+    fn routing(&self, caller: &Caller, placement: Placement) -> Result<Routing<Server>, Problem> {
+        match placement {
+            Placement::There(destination) => {
+                self.elsewhere(caller, destination).map(Routing::There)
+            }
+            Placement::Everywhere { others, silent } => {
+                let others = others.into_iter().map(|other| self.elsewhere(caller, other));
+                Ok(Routing::Everywhere { others: others.collect::<Result<_, _>>()?, silent })
+            }
+            Placement::Here | Placement::Unrecorded(_) => Ok(Routing::Here),
+        }
+    }
+}
+
 #[async_trait]
 impl Route for Router {
     type Operations = Server;
@@ -217,23 +284,82 @@ impl Route for Router {
         caller: &Caller,
         operation: &str,
         request: &Value,
-    ) -> Result<Option<Elsewhere<Server>>, Problem> {
-        let found = self.service.destination(&caller.owner, operation, request).await?;
-        let Some(Destination { host, address }) = found else { return Ok(None) };
-        let url: ServerUrl = address.parse().map_err(|error: stockade_client::InvalidUrl| {
-            Problem::new(Code::DatabaseInvalid, format!("the server {host} has no valid address"))
-                .because(error.to_string())
-        })?;
-        if !url.is_secure() && !url.is_loopback() {
-            // The database may name any address; what identifies callers is sent to none in plain text.
-            return Err(Problem::new(Code::Unreachable, format!("the server {host} has no TLS")));
+    ) -> Result<Routing<Server>, Problem> {
+        let mut placement = self.service.placement(caller, operation, request, Asked::No).await?;
+        if let Placement::Unrecorded(unrecorded) = placement {
+            self.ask(caller, unrecorded).await;
+            placement = self.service.placement(caller, operation, request, Asked::Yes).await?;
         }
-        let sealed = self.secret.seal(caller, &host)?;
-        let dial = Arc::new(Connection { url: url.clone(), trust: self.trust.clone() });
-        let server = Server::from(Client::of_cluster(dial, &url, &sealed)?);
-        let service = self.service.clone();
-        let gone = async move { service.wait_until_silent(&host).await };
-        Ok(Some(Elsewhere { operations: server, gone: Box::pin(gone) }))
+        self.routing(caller, placement)
+    }
+}
+
+#[async_trait]
+impl Hosts for Router {
+    async fn of_sandbox(&self, id: &SandboxId) -> Result<Option<String>, Problem> {
+        self.service.other_holder(id).await
+    }
+
+    async fn connect(&self, host: &str) -> Result<Box<dyn Duplex>, Problem> {
+        let Destination { host, address } = self.service.server(host).await?;
+        let url = secure_url(&host, &address)?;
+        Connection { url, trust: self.trust.clone() }.dial().await
+    }
+}
+
+/// The address of another server, at which nothing is sent in plain text beyond the loopback.
+fn secure_url(host: &str, address: &str) -> Result<ServerUrl, Problem> {
+    let url: ServerUrl = address.parse().map_err(|error: stockade_client::InvalidUrl| {
+        Problem::new(Code::DatabaseInvalid, format!("the server {host} has no valid address"))
+            .because(error.to_string())
+    })?;
+    if !url.is_secure() && !url.is_loopback() {
+        // The database may name any address; what identifies callers is sent to none in plain text.
+        return Err(Problem::new(Code::Unreachable, format!("the server {host} has no TLS")));
+    }
+    Ok(url)
+}
+
+/// Passes on requests about workflow runs to the servers that execute them.
+#[derive(Debug, Clone)]
+pub(crate) struct RunRouter {
+    pub(crate) router: Router,
+    pub(crate) runs: Workflows,
+}
+
+#[async_trait]
+impl Route for RunRouter {
+    type Operations = Server;
+
+    async fn route(
+        &self,
+        caller: &Caller,
+        operation: &str,
+        request: &Value,
+    ) -> Result<Routing<Server>, Problem> {
+        let Some(member) = run_member(operation) else { return Ok(Routing::Here) };
+        let Some(run) = request.get(member).and_then(Value::as_str) else {
+            return Ok(Routing::Here);
+        };
+        let place = self.runs.place_of(caller, run).await?;
+        let host = place.as_deref().and_then(|place| place.strip_suffix(WORKFLOW_EXECUTOR));
+        match self.router.service.placement_of_run(host).await {
+            // What has happened is in the records.
+            Err(_) if operation == INSPECT => Ok(Routing::Here),
+            placement => self.router.routing(caller, placement?),
+        }
+    }
+}
+
+/// The operation that also has something to say about a run whose server does not answer.
+const INSPECT: &str = "workflows.inspect";
+
+/// The member of a request that names the run of which the server that executes it is needed.
+fn run_member(operation: &str) -> Option<&'static str> {
+    match operation.strip_prefix("workflows.")? {
+        "inspect" | "resume_run" | "cancel_run" | "decide" | "signal" => Some("id"),
+        "fork" => Some("source"),
+        _ => None,
     }
 }
 

@@ -28,7 +28,7 @@ use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Workflows as Runs};
 
 use crate::audit::{Audit, Observer};
-use crate::cluster::Router;
+use crate::cluster::{Router, RunRouter, WORKFLOW_EXECUTOR};
 use crate::database::{self, Database};
 use crate::images::{OwnPrograms, Registries};
 use crate::options::{Options, Programs, Realms};
@@ -36,9 +36,6 @@ use crate::settings::Settings;
 
 /// How long operations may take to end when a host shuts down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What follows the id of the host in the name of the executor of its workflow runs.
-const WORKFLOW_EXECUTOR: &str = "-workflows";
 
 /// The operations on a data directory. While it exists, no other process can use the directory.
 #[derive(Debug)]
@@ -124,10 +121,11 @@ impl Host {
         let service = self.service.clone()?;
         let operations = Operations {
             sandboxes: observed(service, &self.audit, Door::Server),
-            workflows: self.workflows(),
+            workflows: observed(self.workflows.clone(), &self.audit, Door::Server),
             is_on_demand: false,
         };
-        Some(Cluster { operations, secret, host: self.host.clone() })
+        let hosts = Arc::new(self.router.clone()?);
+        Some(Cluster { hosts, operations, secret, host: self.host.clone() })
     }
 
     /// Waits until another server has given up this one: it runs nothing any more.
@@ -170,7 +168,15 @@ impl Host {
 
     /// The operations on workflow runs.
     pub(crate) fn workflows(&self) -> Arc<dyn Workflows> {
-        observed(self.workflows.clone(), &self.audit, Door::Server)
+        let runs = self.workflows.clone();
+        let inner = Observed {
+            inner: runs.clone(),
+            observer: Observer::new(self.audit.clone(), Door::Server),
+        };
+        match self.router.clone() {
+            Some(router) => Arc::new(Routed { inner, router: RunRouter { router, runs } }),
+            None => Arc::new(inner),
+        }
     }
 
     /// Shuts the host down. The next host continues the work that has not ended.

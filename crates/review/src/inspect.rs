@@ -45,7 +45,8 @@ impl Bundles {
                 Err(error) => ListedBundle::Unreadable { id, error: store_problem(&error) },
             }
         });
-        Ok(BundleList { bundles: bundles.collect(), views, expired })
+        let bundles = bundles.collect();
+        Ok(BundleList { bundles, views, expired, ..BundleList::default() })
     }
 
     /// A bundle with its changes, or with those at and below the given paths.

@@ -8,20 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stockade_api::wire::{CLUSTER_PREFIX, FORWARDED_HEADER, VERSION, VERSION_HEADER};
 use stockade_api::{Caller, Origin};
 use stockade_core::{Code, Door, OwnerId, Problem};
 
+use crate::handover_hosts::Hosts;
 use crate::local;
 
 /// What the key is for: another use of the same secret gives another key.
 const PURPOSE: &str = "stockade 2026 caller of a request that a server passes on";
+/// The same for requests that another server serves as a whole.
+const HANDOVER_PURPOSE: &str = "stockade 2026 request that a server hands over";
 /// The shortest secret, in bytes.
 const SECRET_BYTES: usize = 32;
 /// How long a seal is accepted after it was made, and how far the clocks of two servers may be apart.
@@ -104,20 +108,53 @@ impl ClusterSecret {
 
     /// What a header names, if it was sealed with this secret.
     fn open(&self, header: &str) -> Option<SealedCaller> {
-        let (text, seal) = header.split_once('.')?;
-        let text = URL_SAFE_NO_PAD.decode(text).ok()?;
-        let seal = blake3::Hash::from_hex(seal).ok()?;
-        // Hashes are compared in constant time.
-        if seal != blake3::keyed_hash(&self.0, &text) {
-            return None;
-        }
-        serde_json::from_slice(&text).ok()
+        open(&self.0, header)
     }
+}
+
+impl ClusterSecret {
+    /// The header of a request that another server is to serve.
+    pub(crate) fn seal_handover(&self, sealed: &impl Serialize) -> Result<HeaderValue, Problem> {
+        let unwritable =
+            |why: String| Problem::new(Code::Io, "the request cannot be handed over").because(why);
+        let text = serde_json::to_vec(sealed).map_err(|error| unwritable(error.to_string()))?;
+        let seal = blake3::keyed_hash(&self.for_handovers(), &text);
+        let header = format!("{}.{}", URL_SAFE_NO_PAD.encode(&text), seal.to_hex());
+        let mut value =
+            HeaderValue::try_from(header).map_err(|error| unwritable(error.to_string()))?;
+        // It is not printed by `Debug`.
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    /// What such a header names, if it was sealed with this secret.
+    pub(crate) fn open_handover<T: DeserializeOwned>(&self, header: &str) -> Option<T> {
+        open(&self.for_handovers(), header)
+    }
+
+    /// The key of another use: what is sealed for one opens for no other.
+    fn for_handovers(&self) -> [u8; 32] {
+        blake3::derive_key(HANDOVER_PURPOSE, &self.0)
+    }
+}
+
+/// What was sealed with a key.
+fn open<T: DeserializeOwned>(key: &[u8; 32], header: &str) -> Option<T> {
+    let (text, seal) = header.split_once('.')?;
+    let text = URL_SAFE_NO_PAD.decode(text).ok()?;
+    let seal = blake3::Hash::from_hex(seal).ok()?;
+    // Hashes are compared in constant time.
+    if seal != blake3::keyed_hash(key, &text) {
+        return None;
+    }
+    serde_json::from_slice(&text).ok()
 }
 
 /// What this server serves to the others of its cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {
+    /// The other servers.
+    pub hosts: Arc<dyn Hosts>,
     /// The operations, none of which is passed on.
     pub operations: local::Operations,
     /// The common secret.
@@ -131,14 +168,31 @@ pub struct Cluster {
 struct Gate {
     secret: ClusterSecret,
     host: String,
-    /// The seals that were used, and when they were made.
-    seen: Mutex<HashMap<String, i64>>,
+    seals: Seals,
+}
+
+/// The seals that were used, and when they were made.
+#[derive(Debug, Default)]
+pub(crate) struct Seals(Mutex<HashMap<String, i64>>);
+
+impl Seals {
+    /// Whether a seal of this time is used for the first time, and is valid.
+    pub(crate) fn is_first(&self, id: &str, at: i64, now: i64) -> bool {
+        if (now - at).abs() > VALID_MS {
+            return false;
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= MAX_SEEN {
+            seen.retain(|_, at| now - *at <= VALID_MS);
+        }
+        seen.len() < MAX_SEEN && seen.insert(id.to_owned(), at).is_none()
+    }
 }
 
 /// The routes for other servers.
 pub(crate) fn routes(cluster: Cluster) -> Router {
-    let Cluster { operations, secret, host } = cluster;
-    let gate = Arc::new(Gate { secret, host, seen: Mutex::default() });
+    let Cluster { operations, secret, host, .. } = cluster;
+    let gate = Arc::new(Gate { secret, host, seals: Seals::default() });
     let routes = local::routes::all(operations).layer(middleware::from_fn_with_state(gate, admit));
     Router::new().nest(CLUSTER_PREFIX, routes)
 }
@@ -178,7 +232,7 @@ impl Gate {
                 .because(format!("it is {VERSION}, and the other one is {other}"))
                 .remedied_by("upgrade all servers, then retry"));
         }
-        if !self.is_first(&sealed.id, sealed.at, now) {
+        if !self.seals.is_first(&sealed.id, sealed.at, now) {
             let message = "the request was passed on before";
             return Err(Problem::new(Code::Unauthenticated, message));
         }
@@ -187,18 +241,9 @@ impl Gate {
         let origin = Origin { door, uid, key_id, address, request_id };
         Ok(Caller { flow_owner, admin, remote, ..Caller::new(owner).with_origin(origin) })
     }
-
-    /// Whether a seal is used for the first time.
-    fn is_first(&self, id: &str, at: i64, now: i64) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= MAX_SEEN {
-            seen.retain(|_, at| now - *at <= VALID_MS);
-        }
-        seen.len() < MAX_SEEN && seen.insert(id.to_owned(), at).is_none()
-    }
 }
 
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
@@ -211,7 +256,7 @@ mod tests {
 
     fn gate(host: &str) -> Gate {
         let secret = ClusterSecret::new(TEXT).unwrap();
-        Gate { secret, host: host.to_owned(), seen: Mutex::default() }
+        Gate { secret, host: host.to_owned(), seals: Seals::default() }
     }
 
     fn headers(sealed: &str) -> HeaderMap {

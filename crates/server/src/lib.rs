@@ -5,7 +5,7 @@
 //! `auth` determines the owner of a connection or request. `local` is Stockade's own dialect, on a
 //! socket of the data directory's owner. `opensandbox` is for the clients of OpenSandbox, and `e2b` for
 //! those of E2B, on the listener of `tcp`; `inside` is what both need of a sandbox, and `code` runs
-//! code for both. `cluster` is for the other servers on the same database. `web` is for browsers: ports under host names of their own, logins, and the
+//! code for both. `cluster` is for the other servers on the same database, and `handover` for requests that one of these serves as a whole. `web` is for browsers: ports under host names of their own, logins, and the
 //! playground. `relay` passes requests on to ports. `mcp` is the protocol of agents, over a pair of
 //! streams or HTTP. `served` combines what is served over TCP, and `admission` admits each request there.
 
@@ -16,6 +16,8 @@ mod code;
 mod cookies;
 mod e2b;
 mod failure;
+mod handover;
+mod handover_hosts;
 mod inside;
 mod limits;
 pub mod local;
@@ -34,6 +36,7 @@ pub mod tcp;
 mod traffic_limits;
 pub mod web;
 
+pub use handover_hosts::Hosts;
 pub use limits::Limits;
 pub use observe::Watch;
 pub use opensandbox::Pool;

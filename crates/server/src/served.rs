@@ -15,6 +15,7 @@ use crate::auth::HttpAuth;
 use crate::cluster::{self, Cluster};
 use crate::code::Engine;
 use crate::failure::unknown;
+use crate::handover::Handover;
 use crate::observe::{Watch, observe};
 use crate::openapi::{Api, describe_operations, document};
 use crate::opensandbox::Pool;
@@ -59,6 +60,10 @@ pub fn routes(served: Backend) -> web::Served {
     let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
     let code = Engine::default();
     let app = served.e2b(code.clone());
+    let handover = served.cluster.as_ref().map(|cluster| {
+        let (hosts, secret) = (Arc::clone(&cluster.hosts), cluster.secret.clone());
+        Handover::new(hosts, secret, cluster.host.clone())
+    });
     let others = served.cluster.clone().map(cluster::routes);
     let (routes, _) = api(Some((served.into_parts(code), app.clone()))).into_parts();
     let routes = others.into_iter().fold(routes, Router::merge);
@@ -68,7 +73,7 @@ pub fn routes(served: Backend) -> web::Served {
         .layer(middleware::from_fn_with_state(hosts, guard))
         .layer(middleware::from_fn_with_state(watch, observe));
     let (own, _) = e2b::api(Some(app.clone())).fallback(unknown).into_parts();
-    web::Served { main, e2b: by_header(own) }
+    web::Served { main, e2b: by_header(own), handover }
 }
 
 /// The OpenAPI document of all routes.
@@ -113,6 +118,7 @@ impl Backend {
             watch: self.watch.clone(),
             site: self.site.clone(),
             code,
+            is_clustered: self.cluster.is_some(),
         })
     }
 

@@ -21,6 +21,7 @@ use crate::link_keys::LinkKeys;
 use crate::locks::Locks;
 use crate::operations;
 use crate::options::Options;
+use crate::possessions::{self, Possessions};
 use crate::published::Published;
 use crate::reaper;
 use crate::remains;
@@ -75,6 +76,7 @@ impl Service {
             downloads: Downloads::default(),
             site: std::sync::OnceLock::new(),
             link_keys: LinkKeys::default(),
+            possessions: Possessions::default(),
             stop,
             revocations: watch::Sender::new(()),
             default_runtime: default,
@@ -110,6 +112,9 @@ impl Service {
         hosts::announce(&service.inner).await?;
         // Before a new sandbox can have the id of one of them.
         remains::remove_all(&service.inner).await;
+        // Before they are recorded again.
+        possessions::remove_given_up(&service.inner).await;
+        possessions::spawn(&service.inner);
         reaper::spawn(&service.engine, &service.inner);
         hosts::spawn(&service.engine, &service.inner);
         Ok(service)

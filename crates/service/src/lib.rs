@@ -7,7 +7,7 @@
 //! Reading order, from the bottom up: `store` (the records, with all SQL), `owned_sandbox` (the owner
 //! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
 //! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
-//! watches one sandbox. `reaper` removes what has no record, `hosts` and `placement` are about
+//! watches one sandbox. `reaper` removes what has no record, `hosts`, `placement` and `possessions` are about
 //! several servers on one database, `launch` puts all of it together.
 //! `egress` serves the network of sandboxes, `ssh_agents` their ssh agents. `orbiter`, `fireflow` and `nodes` hold the terms of these
 //! systems.
@@ -44,6 +44,7 @@ pub mod orbiter;
 mod owned_sandbox;
 mod paths;
 mod placement;
+mod possessions;
 mod published;
 mod random;
 mod reaper;
@@ -53,6 +54,7 @@ mod row;
 mod sandboxes;
 mod selection;
 mod service;
+mod shared_link_keys;
 mod spec;
 mod ssh_agents;
 mod starts;
@@ -71,7 +73,8 @@ pub use image_source::{ImageSource, Report};
 pub use key_source::KeySource;
 pub use operations::QUEUE;
 pub use options::{Cluster, Home, Options, Quotas};
-pub use placement::Destination;
+pub use placement::{Asked, Destination, Placement, Unrecorded};
+pub use possessions::Kind as PossessionKind;
 pub use service::Service;
 pub use spec::requested_spec;
 pub use store::{MIGRATIONS, sandboxes_in_use, stopped_sandboxes};

@@ -19,9 +19,9 @@ const FILE: &str = "link-keys";
 /// The file that becomes the next one.
 const NEW_FILE: &str = "link-keys.new";
 /// How long a key signs new links.
-const SIGNS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+pub(crate) const SIGNS_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// How long a link may be valid.
-const LINK_MS: i64 = LINK_SECONDS * 1000;
+pub(crate) const LINK_MS: i64 = LINK_SECONDS * 1000;
 /// The longest file that is read.
 const FILE_BYTES: u64 = 64 << 10;
 

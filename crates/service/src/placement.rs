@@ -1,18 +1,25 @@
-//! Which server of a cluster executes a request: the one that holds its sandbox. A request that names none
-//! is executed where it arrives.
+//! Which server of a cluster executes a request: the one that holds its sandbox, or has the volume, the
+//! workspace or the bundle that it names. A request that names none is executed where it arrives; one for a
+//! list of files on all servers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
-use stockade_api::Result;
-use stockade_core::{Code, OwnerId, Problem};
+use stockade_api::{Caller, Result};
+use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use stockade_durable::WorkflowId;
 
 use crate::failure::store_problem;
 use crate::hosts::{self, Presence};
+use crate::operations::volumes;
+use crate::possessions::{self, Kind};
 use crate::service::Service;
-use crate::spec::SNAPSHOT;
-use crate::store::hosts as records;
+use crate::store::{hosts as records, possessions as recorded};
+
+mod object;
+
+use object::{Named, New, Object, object};
 
 /// Another server, which executes a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,112 +30,284 @@ pub struct Destination {
     pub address: String,
 }
 
-/// The operations whose member `id` names a sandbox.
-const BY_ID: [&str; 12] = [
-    "start",
-    "stop",
-    "pause",
-    "resume",
-    "renew",
-    "change_metadata",
-    "change_limits",
-    "change_network",
-    "set_secrets",
-    "change_injections",
-    "kill",
-    "get_status",
-];
-
-/// The operations that name a sandbox, and only read what the database has.
-const RECORDS: [&str; 3] = ["read_events", "commands", "open_port"];
-
-/// The operations on a recorded operation that need the server that runs it.
-const OF_OPERATIONS: [&str; 5] =
-    ["cancel_operation", "get_command", "kill_command", "attach_command", "read_output"];
-
-/// The operations that make a new sandbox, or decide about one.
-const NEW: [&str; 2] = ["create", "select_runtime"];
-
-/// What a request is about.
-#[derive(Debug, PartialEq, Eq)]
-enum Object<'r> {
-    Sandbox(&'r str),
-    Operation(&'r str),
-    Snapshot(&'r str),
-    /// A new sandbox; whether it has something of the host on which it is created.
-    New {
-        is_local: bool,
+/// Where a request is executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placement {
+    /// On this server.
+    Here,
+    /// On another one.
+    There(Destination),
+    /// On all servers; their answers become one.
+    Everywhere {
+        /// The others that answer.
+        others: Vec<Destination>,
+        /// The ids of those that have more of what is listed, and do not answer.
+        silent: Vec<String>,
     },
-    Nothing,
+    /// No server has recorded what the request names: the others may have it without a record.
+    Unrecorded(Unrecorded),
 }
 
-fn object<'r>(operation: &str, request: &'r Value) -> Object<'r> {
-    let member = |name: &str| request.get(name).and_then(Value::as_str);
-    if NEW.contains(&operation) {
-        if let Some(snapshot) = member("image").and_then(|image| image.strip_prefix(SNAPSHOT)) {
-            return Object::Snapshot(snapshot);
-        }
-        let has = |name: &str| match request.get(name) {
-            None | Some(Value::Null) => false,
-            Some(Value::Array(all)) => !all.is_empty(),
-            Some(_) => true,
-        };
-        let is_local =
-            ["workspace", "project", "volumes", "caches", "publish"].into_iter().any(has);
-        return Object::New { is_local };
-    }
-    let found = match operation {
-        "restore" => member("snapshotId").map(Object::Snapshot),
-        "remove_snapshot" => request.as_str().map(Object::Snapshot),
-        "run_node" => {
-            let inputs = request.get("inputs");
-            inputs.and_then(|it| it.get("sandboxId")?.as_str()).map(Object::Sandbox)
-        }
-        name if OF_OPERATIONS.contains(&name) => {
-            member("workflowId").or(request.as_str()).map(Object::Operation)
-        }
-        name if RECORDS.contains(&name) => None,
-        name if BY_ID.contains(&name) => member("id").map(Object::Sandbox),
-        // A session names it in its command.
-        "open_session" => {
-            let command = request.get("execute");
-            command.and_then(|it| it.get("sandboxId")?.as_str()).map(Object::Sandbox)
-        }
-        _ => member("sandboxId").map(Object::Sandbox),
-    };
-    found.unwrap_or(Object::Nothing)
+/// What no server has recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// What it is.
+    pub kind: Kind,
+    /// Its names.
+    pub names: Vec<String>,
+    /// The other servers that answer.
+    pub others: Vec<Destination>,
+}
+
+/// Whether the other servers were asked about what nobody has recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Not yet.
+    No,
+    /// They have recorded what they have.
+    Yes,
 }
 
 impl Service {
-    /// The server that executes a request of an owner; `None` if this one does.
+    /// Where a request of a caller is executed.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if that server does not answer.
-    pub async fn destination(
+    /// [`Code::Unreachable`] if the server that has what the request names does not answer;
+    /// [`Code::Unsupported`] if several servers have a part of it.
+    pub async fn placement(
         &self,
-        owner: &OwnerId,
+        caller: &Caller,
         operation: &str,
         request: &Value,
-    ) -> Result<Option<Destination>> {
-        let Some(cluster) = &self.inner.options.cluster else { return Ok(None) };
-        let store = &*self.inner.store;
-        let host = match object(operation, request) {
-            Object::Nothing => return Ok(None),
-            Object::New { .. } if cluster.holds_sandboxes => return Ok(None),
-            Object::New { is_local: true } => return Err(holds_none()),
-            Object::New { is_local: false } => return self.least_loaded().await.map(Some),
-            Object::Sandbox(id) => records::of_sandbox(store, id, owner).await?,
-            Object::Snapshot(id) => records::of_snapshot(store, id, owner).await?,
-            Object::Operation(id) => self.host_of_operation(id).await?,
+        asked: Asked,
+    ) -> Result<Placement> {
+        if self.inner.options.cluster.is_none() {
+            return Ok(Placement::Here);
+        }
+        let (store, owner) = (&*self.inner.store, &caller.owner);
+        let (what, host) = match object(operation, request) {
+            Object::Nothing => return Ok(Placement::Here),
+            Object::List(kind) => return self.everywhere(owner, kind).await,
+            Object::Sandbox(id) => ("sandbox", records::of_sandbox(store, id, owner).await?),
+            Object::Snapshot(id) => ("snapshot", records::of_snapshot(store, id, owner).await?),
+            Object::Operation(id) => ("operation", self.host_of_operation(id).await?),
+            Object::Synchronization { sandbox, workspace } => {
+                let place = self.synchronization(caller, sandbox, workspace, asked).await?;
+                let Found::At(host) = place else { return self.unrecorded(place).await };
+                ("sandbox", host)
+            }
+            Object::Named(Named { kind, name, is_new }) => {
+                let generated = match (name, is_new) {
+                    // Without a key, each such request means another volume.
+                    (None, true) if caller.idempotency_key.is_some() => {
+                        Some(volumes::generated_name(caller)?.to_string())
+                    }
+                    _ => None,
+                };
+                let place = match name.or(generated.as_deref()) {
+                    None => Found::At(None),
+                    Some(name) => self.holder(owner, kind, name, asked).await?,
+                };
+                let is_anywhere = matches!(operation, "find_volume" | "remove_volume");
+                match place {
+                    // It may be a cache, which several servers have.
+                    Found::Unrecorded(..) | Found::At(None) if is_anywhere => {
+                        return self.everywhere(owner, None).await;
+                    }
+                    Found::At(None) if is_new => return self.place_new().await,
+                    Found::At(host) => (kind.as_str(), host),
+                    place => return self.unrecorded(place).await,
+                }
+            }
+            Object::New(new) => {
+                let place = self.place_of_new(owner, &new, asked).await?;
+                match place {
+                    Found::At(None) if new.is_local && !self.holds_sandboxes() => {
+                        return Err(holds_none());
+                    }
+                    Found::At(None) => return self.place_new().await,
+                    Found::At(Some(host)) if new.is_local && host != self.inner.host() => {
+                        return Err(apart(&host));
+                    }
+                    Found::At(host) => ("server", host),
+                    place => return self.unrecorded(place).await,
+                }
+            }
         };
         let own = self.inner.host();
-        let Some(host) = host.filter(|host| host != own) else { return Ok(None) };
-        match self.reach(&host).await {
-            Err(_) if operation == "get_status" => Ok(None),
+        let Some(host) = host.filter(|host| host != own) else { return Ok(Placement::Here) };
+        match self.reach(what, &host).await {
+            Err(_) if operation == "get_status" => Ok(Placement::Here),
             // Only its record is left, which each server can end.
-            Err(_) if operation == "kill" && self.inner.is_given_up(&host).await? => Ok(None),
-            reached => reached.map(Some),
+            Err(_) if ENDS.contains(&operation) && self.inner.is_given_up(&host).await? => {
+                Ok(Placement::Here)
+            }
+            reached => reached.map(Placement::There),
         }
+    }
+
+    /// The other server that holds a sandbox of anyone, if it answers: it checks the owner itself.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn other_holder(&self, id: &SandboxId) -> Result<Option<String>> {
+        let host = records::holder_of(&*self.inner.store, id.as_str()).await?;
+        let own = self.inner.host();
+        let Some(host) = host.filter(|host| host != own) else { return Ok(None) };
+        let is_alive = hosts::presence(&self.inner, &host).await? == Presence::Alive;
+        Ok(is_alive.then_some(host))
+    }
+
+    /// Another server, by its id.
+    ///
+    /// # Errors
+    /// [`Code::Unreachable`] if it does not answer.
+    pub async fn server(&self, host: &str) -> Result<Destination> {
+        self.reach("request", host).await
+    }
+
+    /// The server of a workflow run, by that of its durable workflow, for an operation on the run.
+    ///
+    /// # Errors
+    /// [`Code::Unreachable`] if it does not answer.
+    pub async fn placement_of_run(&self, host: Option<&str>) -> Result<Placement> {
+        match host.filter(|host| *host != self.inner.host()) {
+            Some(host) if self.inner.options.cluster.is_some() => {
+                self.reach("run", host).await.map(Placement::There)
+            }
+            _ => Ok(Placement::Here),
+        }
+    }
+
+    fn holds_sandboxes(&self) -> bool {
+        self.inner.options.cluster.as_ref().is_none_or(|cluster| cluster.holds_sandboxes)
+    }
+
+    /// The server for something new that belongs to no other thing.
+    async fn place_new(&self) -> Result<Placement> {
+        match self.holds_sandboxes() {
+            true => Ok(Placement::Here),
+            false => self.least_loaded().await.map(Placement::There),
+        }
+    }
+
+    /// The one server that has everything that a new sandbox is made of.
+    async fn place_of_new(&self, owner: &OwnerId, new: &New<'_>, asked: Asked) -> Result<Found> {
+        let mut hosts = BTreeSet::new();
+        if let Some(snapshot) = new.snapshot {
+            hosts.extend(records::of_snapshot(&*self.inner.store, snapshot, owner).await?);
+        }
+        let mut missing = Vec::new();
+        for volume in &new.volumes {
+            match self.holder(owner, Kind::Volume, volume, asked).await? {
+                Found::At(host) => hosts.extend(host),
+                Found::Unrecorded(..) => missing.push((*volume).to_owned()),
+            }
+        }
+        if !missing.is_empty() {
+            return Ok(Found::Unrecorded(Kind::Volume, missing));
+        }
+        if let Some(workspace) = new.workspace {
+            // A workspace of another system may have any name: one that nobody has recorded is no error.
+            hosts.extend(
+                recorded::host_of(&*self.inner.store, owner, Kind::Workspace, workspace).await?,
+            );
+        }
+        let mut hosts = hosts.into_iter();
+        match (hosts.next(), hosts.next()) {
+            (Some(one), Some(other)) => Err(on_two_servers(&one, &other)),
+            (host, _) => Ok(Found::At(host)),
+        }
+    }
+
+    /// The server of a synchronization, which needs both sides.
+    async fn synchronization(
+        &self,
+        caller: &Caller,
+        sandbox: &str,
+        workspace: Option<&str>,
+        asked: Asked,
+    ) -> Result<Found> {
+        let host = records::of_sandbox(&*self.inner.store, sandbox, &caller.owner).await?;
+        let (Some(host), Some(workspace)) = (&host, workspace) else { return Ok(Found::At(host)) };
+        match self.holder(&caller.owner, Kind::Workspace, workspace, asked).await? {
+            Found::At(Some(other)) if other != *host => Err(on_two_servers(host, &other)
+                .remedied_by(format!("create a sandbox with the workspaceId {workspace}: it gets to the server of the workspace"))),
+            Found::At(_) => Ok(Found::At(Some(host.clone()))),
+            unrecorded => Ok(unrecorded),
+        }
+    }
+
+    /// The server that has something of an owner.
+    async fn holder(&self, owner: &OwnerId, kind: Kind, name: &str, asked: Asked) -> Result<Found> {
+        let mut found = self.recorded_holder(owner, kind, name).await?;
+        if found.is_none() && asked == Asked::No {
+            // A command without a server may have created it here.
+            possessions::publish(&self.inner, owner, kind).await?;
+            found = self.recorded_holder(owner, kind, name).await?;
+        }
+        match found {
+            None if asked == Asked::No => Ok(Found::Unrecorded(kind, vec![name.to_owned()])),
+            found => Ok(Found::At(found)),
+        }
+    }
+
+    async fn recorded_holder(
+        &self,
+        owner: &OwnerId,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Option<String>> {
+        let store = &*self.inner.store;
+        if kind != Kind::Bundle {
+            return recorded::host_of(store, owner, kind, name).await;
+        }
+        // A bundle may be named by the start of its id, or be the latest of the only project.
+        let prefix = if name == LATEST { "" } else { name };
+        let found = recorded::with_prefix(store, owner, kind, prefix).await?;
+        let hosts: BTreeSet<_> = found.iter().map(|(_, host)| host.clone()).collect();
+        match hosts.len() {
+            0 | 1 => Ok(hosts.into_iter().next()),
+            _ => {
+                let ids: Vec<_> = found.iter().map(|(id, _)| id.get(..12).unwrap_or(id)).collect();
+                Err(Problem::new(Code::BundleNotFound, format!("{name:?} means several bundles"))
+                    .because(format!("there are {} on {} servers", ids.join(", "), hosts.len()))
+                    .remedied_by("name one by its id: stockade bundles"))
+            }
+        }
+    }
+
+    /// Where a request is executed that names what nobody has recorded.
+    async fn unrecorded(&self, found: Found) -> Result<Placement> {
+        let Found::Unrecorded(kind, names) = found else { return Ok(Placement::Here) };
+        let others = self.others().await?;
+        Ok(Placement::Unrecorded(Unrecorded { kind, names, others }))
+    }
+
+    /// All servers, for a list of what an owner has, or for what is on several of them.
+    async fn everywhere(&self, owner: &OwnerId, kind: Option<Kind>) -> Result<Placement> {
+        let others = self.others().await?;
+        let mut silent = match kind {
+            Some(kind) => recorded::hosts_with(&*self.inner.store, owner, kind).await?,
+            None => Vec::new(),
+        };
+        let own = self.inner.host();
+        silent.retain(|host| host != own && !others.iter().any(|other| other.host == *host));
+        Ok(Placement::Everywhere { others, silent })
+    }
+
+    /// The other servers that answer.
+    async fn others(&self) -> Result<Vec<Destination>> {
+        let mut alive = Vec::new();
+        for host in records::list(&*self.inner.store).await? {
+            if host.id != self.inner.host()
+                && host.lost_at.is_none()
+                && hosts::presence(&self.inner, &host.id).await? == Presence::Alive
+            {
+                alive.push(Destination { host: host.id, address: host.address });
+            }
+        }
+        Ok(alive)
     }
 
     /// The server that runs an operation. The owner is checked there.
@@ -139,15 +318,15 @@ impl Service {
         Ok(info.filter(|info| !info.status.is_terminal()).and_then(|info| info.place))
     }
 
-    /// Another server, if it answers.
-    async fn reach(&self, host: &str) -> Result<Destination> {
+    /// Another server, which has something, if it answers.
+    async fn reach(&self, what: &str, host: &str) -> Result<Destination> {
         let found = records::find(&*self.inner.store, host).await?;
         match (found, hosts::presence(&self.inner, host).await?) {
             (Some(row), Presence::Alive) => {
                 Ok(Destination { host: host.to_owned(), address: row.address })
             }
-            (_, Presence::Silent(silence)) => Err(silent(host, silence)),
-            (None, Presence::Alive) => Err(silent(host, Duration::MAX)),
+            (_, Presence::Silent(silence)) => Err(silent(what, host, silence)),
+            (None, Presence::Alive) => Err(silent(what, host, Duration::MAX)),
         }
     }
 
@@ -161,7 +340,7 @@ impl Service {
             tokio::time::sleep(cluster.heartbeat).await;
             // If the database cannot be read now, the next check reads it.
             if let Ok(Presence::Silent(silence)) = hosts::presence(&self.inner, host).await {
-                return silent(host, silence);
+                return silent("request", host, silence);
             }
         }
     }
@@ -185,16 +364,46 @@ impl Service {
     }
 }
 
-fn silent(host: &str, silence: Duration) -> Problem {
-    let message = "the server that holds the sandbox does not answer";
+/// The name of the newest bundle.
+const LATEST: &str = "latest";
+/// The operations that end what a lost server has: its record is ended by another one.
+const ENDS: [&str; 5] =
+    ["kill", "remove_snapshot", "remove_volume", "remove_workspace", "reject_bundle"];
+
+/// What is known about the server of something.
+#[derive(Debug)]
+enum Found {
+    /// That server; none if no server has it.
+    At(Option<String>),
+    /// No record has these names.
+    Unrecorded(Kind, Vec<String>),
+}
+
+fn silent(what: &str, host: &str, silence: Duration) -> Problem {
+    let message = match what {
+        "server" => "the server that has what the request names does not answer".to_owned(),
+        what => format!("the server that holds the {what} does not answer"),
+    };
     let why = match silence {
         Duration::MAX => format!("the server {host} is not known any more"),
         silence => format!("the server {host} was seen {} s ago", silence.as_secs()),
     };
-    Problem::new(Code::Unreachable, message).because(why).remedied_by(
-        "start that server again, then retry; if it never comes back, `stockade kill` ends the \
-             record of the sandbox once the server is given up",
-    )
+    let ending = match what {
+        "sandbox" => "stockade kill",
+        "snapshot" => "stockade snapshot rm",
+        "volume" => "stockade volume rm",
+        "workspace" => "stockade workspace rm",
+        "bundle" => "stockade reject",
+        _ => {
+            return Problem::new(Code::Unreachable, message)
+                .because(why)
+                .remedied_by("start that server again, then retry");
+        }
+    };
+    Problem::new(Code::Unreachable, message).because(why).remedied_by(format!(
+        "start that server again, then retry; if it never comes back, `{ending}` ends the record of the \
+         {what} once the server is given up"
+    ))
 }
 
 fn holds_none() -> Problem {
@@ -203,41 +412,19 @@ fn holds_none() -> Problem {
         .remedied_by("send the request to the server of that host")
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
+/// The problem of a new sandbox with something of this host and something of another server.
+fn apart(host: &str) -> Problem {
+    Problem::new(Code::Unsupported, "a sandbox is on one server with all that it is made of")
+        .because(format!(
+            "the request names something of the host on which the sandbox is created, and something that \
+             the server {host} has"
+        ))
+        .remedied_by("send the request to that server, or name only what is there")
+}
 
-    use super::*;
-
-    #[test]
-    fn each_request_names_what_it_is_about() {
-        let cases = [
-            ("execute", json!({ "sandboxId": "a" }), Object::Sandbox("a")),
-            ("open_session", json!({ "execute": { "sandboxId": "a" } }), Object::Sandbox("a")),
-            ("stop", json!({ "id": "a" }), Object::Sandbox("a")),
-            ("kill_command", json!({ "workflowId": "w" }), Object::Operation("w")),
-            ("cancel_operation", json!("w"), Object::Operation("w")),
-            ("operation", json!("w"), Object::Nothing),
-            ("remove_snapshot", json!("s"), Object::Snapshot("s")),
-            ("restore", json!({ "snapshotId": "s" }), Object::Snapshot("s")),
-            ("run_node", json!({ "inputs": { "sandboxId": "a" } }), Object::Sandbox("a")),
-            ("create", json!({ "id": "a", "volumes": [] }), Object::New { is_local: false }),
-            ("create", json!({ "image": "snapshot:s" }), Object::Snapshot("s")),
-            ("create", json!({ "workspace": {} }), Object::New { is_local: true }),
-            ("read_events", json!({ "sandboxId": "a" }), Object::Nothing),
-            ("list", json!({}), Object::Nothing),
-        ];
-        for (operation, request, expected) in &cases {
-            assert_eq!(object(operation, request), *expected, "{operation}");
-        }
-    }
-
-    #[test]
-    fn the_named_operations_exist() {
-        let named = BY_ID.iter().chain(&RECORDS).chain(&OF_OPERATIONS).chain(&NEW);
-        for name in named {
-            let is_known = stockade_api::PLAIN.contains(name) || stockade_api::LONG.contains(name);
-            assert!(is_known, "{name}");
-        }
-    }
+/// The problem of a request that needs two servers.
+fn on_two_servers(one: &str, other: &str) -> Problem {
+    Problem::new(Code::Unsupported, "what the request names is on different servers")
+        .because(format!("a part is on the server {one}, and another one on the server {other}"))
+        .remedied_by("name only what is on one of them")
 }

@@ -13,6 +13,7 @@ use crate::failure::{is_unrecorded, store_problem};
 use crate::hosts;
 use crate::inner::Inner;
 use crate::operations::{self, execute, lifecycle, watch};
+use crate::possessions;
 use crate::remains;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::{self, SandboxRow};
@@ -41,6 +42,7 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
         reserve.fill();
     }
     remains::remove_all(inner).await;
+    possessions::remove_given_up(inner).await;
     let ours = BTreeMap::from([(SERVICE_LABEL.to_owned(), inner.id.clone())]);
     for runtime in inner.runtimes.values() {
         // The runtime's sandboxes are listed before the records are read. Records are written
@@ -154,7 +156,9 @@ async fn reap_snapshot(
         }
     }
     // A snapshot of a sandbox that is not ours is not ours either.
-    let is_unknown = sandboxes::is_unknown_snapshot(&*inner.store, &found.sandbox, &found.id).await;
+    let is_unknown =
+        sandboxes::is_unknown_snapshot(&*inner.store, inner.host(), (&found.sandbox, &found.id))
+            .await;
     if is_unknown == Ok(true) {
         let _ = inner.with_deadline(runtime.remove_snapshot(&found.id)).await;
     }

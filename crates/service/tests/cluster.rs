@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use serde_json::json;
 use stockade_api::{
-    ById, CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, OperationStatus, Sandbox,
-    Sandboxes as _,
+    ById, CreateSandbox, CreateVolume, Empty, GetSandbox, KillSandbox, ListSandboxes,
+    OperationStatus, Sandbox, Sandboxes as _, TakeSnapshot, VolumeByName, WorkspaceByName,
 };
-use stockade_core::{Code, SandboxId, State};
+use stockade_core::{Code, Problem, SandboxId, SnapshotId, State, VolumeName};
 use stockade_durable::Store;
 use stockade_runtime::Runtime as _;
 use stockade_runtime::fake::Fake;
-use stockade_service::{Cluster, Destination, MIGRATIONS, Options, Service};
+use stockade_service::{
+    Asked, Cluster, Destination, Home, MIGRATIONS, Options, Placement, Service,
+};
 
 use harness::{PATIENCE, caller, database, program};
 
@@ -39,7 +41,7 @@ impl Drop for Server {
 
 impl Server {
     /// A server with this runtime, whose sandboxes outlive it.
-    async fn start(store: &Arc<dyn Store>, id: &str, fake: &Fake) -> Self {
+    async fn start(world: &World, id: &str, fake: &Fake) -> Self {
         let cluster = Cluster {
             address: format!("http://127.0.0.1/{id}"),
             holds_sandboxes: id != "front",
@@ -49,12 +51,13 @@ impl Server {
         let options = Options {
             executor_id: id.to_owned(),
             cluster: Some(cluster),
+            home: Some(world.home(id)),
             watch_interval: Duration::from_millis(20),
             ..Options::default()
         };
         let mut process = tokio::runtime::Builder::new_multi_thread();
         let process = process.worker_threads(2).enable_all().build().unwrap();
-        let (store, runtime) = (Arc::clone(store), Arc::new(fake.clone()));
+        let (store, runtime) = (Arc::clone(&world.store), Arc::new(fake.clone()));
         let launched =
             process.spawn(async move { Service::launch(store, vec![runtime], options).await });
         let service = launched.await.unwrap().unwrap();
@@ -78,12 +81,23 @@ impl Server {
 
     /// Where a request is executed.
     async fn destination(&self, operation: &str, request: serde_json::Value) -> Option<String> {
-        let owner = caller("u1").owner;
-        let found = self.service.destination(&owner, operation, &request).await.unwrap();
-        found.map(|Destination { host, address }| {
-            assert_eq!(address, format!("http://127.0.0.1/{host}"));
-            host
-        })
+        match self.placement("u1", operation, request).await.unwrap() {
+            Placement::Here => None,
+            Placement::There(Destination { host, address }) => {
+                assert_eq!(address, format!("http://127.0.0.1/{host}"));
+                Some(host)
+            }
+            other => panic!("{operation}: {other:?}"),
+        }
+    }
+
+    async fn placement(
+        &self,
+        owner: &str,
+        operation: &str,
+        request: serde_json::Value,
+    ) -> Result<Placement, Problem> {
+        self.service.placement(&caller(owner), operation, &request, Asked::No).await
     }
 }
 
@@ -97,7 +111,7 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 }
 
 struct World {
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     store: Arc<dyn Store>,
 }
 
@@ -105,11 +119,16 @@ impl World {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = database::open(directory.path().join("stockade.db"), MIGRATIONS).await.unwrap();
-        Self { _directory: directory, store }
+        Self { directory, store }
+    }
+
+    /// The data directory of a server.
+    fn home(&self, id: &str) -> Home {
+        Home { path: self.directory.path().join(id), owner: caller("u1").owner }
     }
 
     async fn server(&self, id: &str) -> Server {
-        Server::start(&self.store, id, &Fake::new()).await
+        Server::start(self, id, &Fake::new()).await
     }
 }
 
@@ -122,9 +141,8 @@ async fn a_sandbox_is_held_by_the_server_that_created_it() {
     assert_eq!(a.destination("execute", json!({ "sandboxId": id })).await, None);
     assert_eq!(b.destination("create", json!({})).await, None);
     // Others learn nothing about it.
-    let other = caller("u2").owner;
-    let found = b.service.destination(&other, "stop", &json!({ "id": id })).await;
-    assert_eq!(found, Ok(None));
+    let found = b.placement("u2", "stop", json!({ "id": id })).await;
+    assert_eq!(found, Ok(Placement::Here));
     // What belongs to no server is answered by each.
     assert_eq!(b.status(&id).await.state, State::Running);
     let listed = b.service.list(&caller("u1"), ListSandboxes::default()).await.unwrap();
@@ -149,8 +167,7 @@ async fn a_sandbox_is_held_by_the_server_that_created_it() {
 async fn a_server_without_sandboxes_passes_new_ones_to_the_emptiest() {
     let world = World::new().await;
     let front = world.server("front").await;
-    let owner = caller("u1").owner;
-    let none = front.service.destination(&owner, "create", &json!({})).await.unwrap_err();
+    let none = front.placement("u1", "create", json!({})).await.unwrap_err();
     assert_eq!(none.code, Code::Unreachable);
     let (a, b) = (world.server("a").await, world.server("b").await);
     a.create(CreateSandbox::default()).await;
@@ -162,7 +179,7 @@ async fn a_server_without_sandboxes_passes_new_ones_to_the_emptiest() {
     a.service.shutdown(Duration::from_secs(1)).await;
     assert_eq!(front.destination("create", json!({})).await.as_deref(), Some("b"));
     let local = json!({ "workspace": { "host": "/" } });
-    let refused = front.service.destination(&owner, "create", &local).await.unwrap_err();
+    let refused = front.placement("u1", "create", local).await.unwrap_err();
     assert_eq!(refused.code, Code::Unsupported);
 }
 
@@ -182,12 +199,11 @@ async fn a_dead_server_is_given_up_and_nothing_runs_twice() {
     assert_eq!(info.status, OperationStatus::Failed);
     let problem = info.error.unwrap();
     assert!(problem.code == Code::Unreachable && problem.retryable, "{problem:?}");
-    let owner = caller("u1").owner;
-    let refused = b.service.destination(&owner, "start", &json!({ "id": id })).await.unwrap_err();
+    let refused = b.placement("u1", "start", json!({ "id": id })).await.unwrap_err();
     assert_eq!(refused.code, Code::Unreachable);
     assert_eq!(b.fake.all_calls(), b.fake.calls("list") + b.fake.calls("snapshots"));
     // It is back: the processes that nobody waits for end, and the files are still there.
-    let a = Server::start(&world.store, "a", &fake).await;
+    let a = Server::start(&world, "a", &fake).await;
     let ended = async || {
         a.service.sweep().await;
         fake.inspect(&id).await.unwrap().state == stockade_runtime::State::Ended
@@ -208,10 +224,9 @@ async fn a_restart_within_the_patience_loses_nothing() {
     a.service.shutdown(Duration::from_secs(1)).await;
     let fake = a.fake.clone();
     a.kill().await;
-    let owner = caller("u1").owner;
-    let refused = b.service.destination(&owner, "stop", &json!({ "id": id })).await.unwrap_err();
+    let refused = b.placement("u1", "stop", json!({ "id": id })).await.unwrap_err();
     assert_eq!(refused.code, Code::Unreachable);
-    let a = Server::start(&world.store, "a", &fake).await;
+    let a = Server::start(&world, "a", &fake).await;
     tokio::time::sleep(HEARTBEAT * 3).await;
     assert_eq!(b.status(&id).await.state, State::Running);
     assert!(a.service.execute(&caller("u1"), program(&id, &["true"])).await.is_ok());
@@ -226,11 +241,10 @@ async fn a_sandbox_of_a_lost_server_can_be_killed_and_its_id_used_again() {
     a.create(named.clone()).await;
     let fake = a.fake.clone();
     a.kill().await;
-    let owner = caller("u1").owner;
     let kill = json!({ "id": id });
     // Not as long as it may be back.
     eventually(async || {
-        let refused = b.service.destination(&owner, "kill", &kill).await.err();
+        let refused = b.placement("u1", "kill", kill.clone()).await.err();
         refused.is_some_and(|it| it.remediation.unwrap().contains("stockade kill"))
     })
     .await;
@@ -250,7 +264,7 @@ async fn a_sandbox_of_a_lost_server_can_be_killed_and_its_id_used_again() {
     assert_eq!(b.create(named).await.state, State::Running);
     // It is back: what it still has of it is removed, and the new one is left alone.
     assert!(fake.inspect(&id).await.is_ok());
-    let a = Server::start(&world.store, "a", &fake).await;
+    let a = Server::start(&world, "a", &fake).await;
     // Before it can create anything.
     assert!(fake.inspect(&id).await.is_err());
     a.service.sweep().await;
@@ -272,7 +286,7 @@ async fn what_a_lost_server_has_is_removed_when_it_creates_another_one_with_the_
     a.kill().await;
     eventually(async || b.status(&id).await.state == State::Stopped).await;
     b.service.kill(&caller("u1"), KillSandbox::new(id.clone())).await.unwrap();
-    let a = Server::start(&world.store, "a", &fake).await;
+    let a = Server::start(&world, "a", &fake).await;
     assert_eq!(a.create(named).await.state, State::Running);
     a.service.sweep().await;
     assert!(a.service.execute(&caller("u1"), program(&id, &["true"])).await.is_ok());
@@ -295,4 +309,124 @@ async fn changes_on_a_lost_server_are_only_given_up_on_request() {
     assert_eq!(b.status(&id).await.state, State::Stopped);
     let discard = KillSandbox::discarding(id.clone());
     assert_eq!(b.service.kill(&caller("u1"), discard).await.unwrap().state, State::Terminated);
+}
+
+fn volume(name: &str) -> CreateVolume {
+    CreateVolume { name: Some(VolumeName::new(name).unwrap()), ..CreateVolume::default() }
+}
+
+fn workspace(name: &str) -> WorkspaceByName {
+    WorkspaceByName { name: VolumeName::new(name).unwrap() }
+}
+
+#[tokio::test]
+async fn volumes_and_workspaces_are_found_on_their_server_and_names_are_taken_once() {
+    let world = World::new().await;
+    let (a, b) = (world.server("a").await, world.server("b").await);
+    let me = caller("u1");
+    a.service.create_volume(&me, volume("data")).await.unwrap();
+    a.service.create_workspace(&me, workspace("notes")).await.unwrap();
+    let named = json!({ "name": "data" });
+    assert_eq!(b.destination("find_volume", named.clone()).await.as_deref(), Some("a"));
+    assert_eq!(b.destination("create_volume", named.clone()).await.as_deref(), Some("a"));
+    assert_eq!(a.destination("remove_volume", named.clone()).await, None);
+    let notes = json!({ "name": "notes" });
+    assert_eq!(b.destination("commit_workspace", notes).await.as_deref(), Some("a"));
+    // Also if both are asked at the same time: one of them has it.
+    let taken = b.service.create_volume(&me, volume("data")).await.unwrap_err();
+    assert!(taken.code == Code::Unreachable && taken.retryable, "{taken:?}");
+    assert!(b.service.volumes(&me, Empty {}).await.unwrap().volumes.is_empty());
+    // A sandbox with it is created there; one with two of different servers nowhere.
+    let with = |names: &[&str]| {
+        let mounts = names.iter().map(|name| json!({ "name": name, "inside": "/v" }));
+        json!({ "volumes": mounts.collect::<Vec<_>>() })
+    };
+    assert_eq!(b.destination("create", with(&["data"])).await.as_deref(), Some("a"));
+    b.service.create_volume(&me, volume("other")).await.unwrap();
+    let apart = b.placement("u1", "create", with(&["data", "other"])).await.unwrap_err();
+    assert_eq!(apart.code, Code::Unsupported);
+    // Those of another owner are not those.
+    let found = b.placement("u2", "create", with(&["data"])).await.unwrap();
+    assert!(matches!(found, Placement::Unrecorded(_)), "{found:?}");
+    // A list is one of all servers.
+    let listed = b.placement("u1", "volumes", json!({})).await.unwrap();
+    let Placement::Everywhere { others, silent } = listed else { panic!("{listed:?}") };
+    assert_eq!((others.len(), silent.len()), (1, 0));
+    // A name is free again once it was removed.
+    a.service
+        .remove_volume(&me, VolumeByName { name: VolumeName::new("data").unwrap() })
+        .await
+        .unwrap();
+    b.service.create_volume(&me, volume("data")).await.unwrap();
+    assert_eq!(a.destination("find_volume", named).await.as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn what_a_lost_server_has_is_named_and_can_be_given_up() {
+    let world = World::new().await;
+    let (a, b) = (world.server("a").await, world.server("b").await);
+    let me = caller("u1");
+    a.service.create_volume(&me, volume("data")).await.unwrap();
+    a.service.create_workspace(&me, workspace("notes")).await.unwrap();
+    let id = a.create(CreateSandbox::default()).await.id;
+    let kept = SnapshotId::new("kept").unwrap();
+    let take = |id: SandboxId| TakeSnapshot { sandbox_id: id, id: Some(kept.clone()), name: None };
+    a.service.snapshot(&me, take(id)).await.unwrap();
+    let fake = a.fake.clone();
+    a.kill().await;
+    let named = json!({ "name": "data" });
+    for (operation, request) in [
+        ("find_volume", named.clone()),
+        ("create_volume", named),
+        ("read_workspace", json!({ "name": "notes" })),
+        ("restore", json!({ "snapshotId": "kept" })),
+        ("create", json!({ "volumes": [{ "name": "data", "inside": "/v" }] })),
+    ] {
+        eventually(async || b.placement("u1", operation, request.clone()).await.is_err()).await;
+        let refused = b.placement("u1", operation, request).await.unwrap_err();
+        assert!(refused.code == Code::Unreachable && refused.retryable, "{refused:?}");
+        assert!(refused.cause.as_ref().unwrap().contains("the server a"), "{refused:?}");
+    }
+    let listed = b.placement("u1", "workspaces", json!({})).await.unwrap();
+    assert_eq!(listed, Placement::Everywhere { others: vec![], silent: vec!["a".to_owned()] });
+    // Once it was given up, another server ends the records, and the names are free.
+    let given_up =
+        async || b.placement("u1", "remove_snapshot", json!("kept")).await == Ok(Placement::Here);
+    eventually(given_up).await;
+    b.service.remove_snapshot(&me, kept.clone()).await.unwrap();
+    b.service.remove_workspace(&me, workspace("notes")).await.unwrap();
+    let data = || VolumeByName { name: VolumeName::new("data").unwrap() };
+    b.service.remove_volume(&me, data()).await.unwrap();
+    assert_eq!(b.service.snapshots(&me, Empty {}).await.unwrap(), []);
+    b.service.create_volume(&me, volume("data")).await.unwrap();
+    let other = b.create(CreateSandbox::default()).await.id;
+    b.service.snapshot(&me, take(other)).await.unwrap();
+    // When it is back, it removes what it has, and nothing of the others.
+    assert_eq!(fake.snapshots().await.unwrap().len(), 1);
+    let a = Server::start(&world, "a", &fake).await;
+    a.service.sweep().await;
+    assert_eq!(fake.snapshots().await.unwrap(), []);
+    assert!(a.service.find_volume(&me, data()).await.is_err());
+    assert!(a.service.volumes(&me, Empty {}).await.unwrap().volumes.is_empty());
+    assert!(a.service.workspaces(&me, Empty {}).await.unwrap().workspaces.is_empty());
+    assert_eq!(a.destination("find_volume", json!({ "name": "data" })).await.as_deref(), Some("b"));
+    assert_eq!(b.service.snapshots(&me, Empty {}).await.unwrap().len(), 1);
+    assert_eq!(b.fake.snapshots().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_made_without_a_server_is_recorded() {
+    let world = World::new().await;
+    let (a, b) = (world.server("a").await, world.server("b").await);
+    let data = stockade_bundle::data::DataDir::open(&world.home("a").path).unwrap();
+    let volumes = stockade_volume::Volumes::open(&data, &caller("u1").owner).unwrap();
+    let now = stockade_core::Time::from_ms(0);
+    volumes.create(&VolumeName::new("local").unwrap(), &[].into(), false, now).unwrap();
+    let named = json!({ "name": "local" });
+    // By the server itself after a while, and at once if it is asked.
+    eventually(async || {
+        matches!(b.placement("u1", "find_volume", named.clone()).await, Ok(Placement::There(_)))
+    })
+    .await;
+    assert_eq!(a.destination("find_volume", named).await, None);
 }

@@ -122,6 +122,13 @@ where
     })
 }
 
+/// Reports that a list of a cluster is not complete.
+pub(crate) fn report_unreachable(what: &str, servers: &[String]) {
+    for server in servers {
+        eprint_line!("stockade: the server {server} has more {what}, and does not answer");
+    }
+}
+
 /// The URL of the server that was chosen, if it is not that of the data directory.
 #[must_use]
 pub fn chosen_url() -> Option<String> {

@@ -25,8 +25,8 @@ use stockade_review::{Bundles, CurrentProject, Differences};
 
 use crate::audit::Recording;
 use crate::problem::{caused, short_id};
-use crate::remote::Connection;
 use crate::remote::chosen::chosen;
+use crate::remote::{Connection, report_unreachable};
 
 /// Access to the bundles of the data directory: through the running server, which also records the
 /// decisions, else in this process. Both give the owner the same rights. If a server at a URL was
@@ -127,7 +127,9 @@ impl Review {
     pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
         let mut list = self.list_here(request.clone())?;
         let Some(elsewhere) = &self.elsewhere else { return Ok(list) };
-        let BundleList { bundles, views, expired } = list_of(&elsewhere.server, request)?;
+        let found = list_of(&elsewhere.server, request)?;
+        let BundleList { bundles, views, expired, unreachable_servers } = found;
+        report_unreachable("bundles", &unreachable_servers);
         let ids = bundles.iter().filter_map(|listed| match listed {
             ListedBundle::Bundle(bundle) => Some(bundle.id.clone()),
             ListedBundle::Unreadable { .. } => None,
@@ -147,6 +149,7 @@ impl Review {
             Holder::Local(server) | Holder::Elsewhere(server, _) => list_of(server, request)?,
         };
         report_expired(&list.expired);
+        report_unreachable("bundles", &list.unreachable_servers);
         Ok(list)
     }
 

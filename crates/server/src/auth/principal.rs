@@ -38,6 +38,12 @@ impl TcpPeer {
         Self { address, own, uid: OnceCell::const_new(), lifetime: Arc::default() }
     }
 
+    /// The connection of a client to another server, which has handed a request over. It ends with this one.
+    pub(crate) fn on_behalf(&self, address: SocketAddr, uid: Option<u32>) -> Self {
+        let (own, lifetime) = (self.own, self.lifetime());
+        Self { address, own, uid: OnceCell::new_with(Some(uid)), lifetime }
+    }
+
     /// How long the connection may live.
     pub(crate) fn lifetime(&self) -> Arc<Lifetime> {
         Arc::clone(&self.lifetime)
@@ -130,6 +136,14 @@ impl HttpAuth {
             }
         };
         Ok(self.over(principal, peer))
+    }
+
+    /// The user at the other end of a connection, if only that identifies the client.
+    pub(crate) async fn user_without_keys(&self, peer: &TcpPeer) -> Result<Option<u32>, Problem> {
+        match self.keys.has_keys().await? {
+            true => Ok(None),
+            false => Ok(peer.describe().await.peer.map(|peer| peer.uid)),
+        }
     }
 
     /// Everyone who may use the server now: the owners of its keys, and its user as long as there are none.

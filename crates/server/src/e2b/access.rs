@@ -41,7 +41,7 @@ pub(crate) struct Addressed {
 
 /// What decides about the access of a request.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub(crate) struct Head {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
@@ -50,7 +50,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request) -> Self {
         Self {
             method: request.method().clone(),
             uri: request.uri().clone(),
@@ -63,7 +63,7 @@ impl Head {
 
 impl Addressed {
     /// From the host name of the port, or from the headers; `None` if the request has neither.
-    pub(super) fn of(request: &Head) -> Result<Option<Self>, Problem> {
+    pub(crate) fn of(request: &Head) -> Result<Option<Self>, Problem> {
         if let Some(addressed) = &request.named {
             return Ok(Some(addressed.clone()));
         }
@@ -252,7 +252,12 @@ async fn entered(app: &App, request: &Head) -> Result<Entered, Denied> {
         // Clients before 2.31 do not name a sandbox that they have connected to.
         _ => {
             let token = one(&request.headers, ENVD_TOKEN)?.ok_or_else(invalid_token)?;
-            let id = app.tokens.sandbox_of(token).ok_or_else(invalid_token)?;
+            let mut id = app.tokens.sandbox_of(token);
+            if id.is_none() {
+                app.tokens.load(app).await?;
+                id = app.tokens.sandbox_of(token);
+            }
+            let id = id.ok_or_else(invalid_token)?;
             check(app, request, &Addressed { id, port: ENVD_PORT }).await
         }
     }

@@ -45,7 +45,7 @@ use crate::observe::Watch;
 use crate::openapi::{Api, Security, get, post, put};
 use crate::opensandbox::now;
 
-pub(crate) use access::{Addressed, resumed, serves_port};
+pub(crate) use access::{Addressed, Head, resumed, serves_port};
 pub(crate) use body::is_of_client;
 pub(crate) use failure::closed_port;
 pub(crate) use ports::by_header;
@@ -73,6 +73,8 @@ pub(crate) struct Backend {
     pub(crate) watch: Watch,
     pub(crate) site: PortSite,
     pub(crate) code: Engine,
+    /// Whether other servers create sandboxes in the same database.
+    pub(crate) is_clustered: bool,
 }
 
 /// The shared state of all routes.
@@ -86,6 +88,7 @@ pub(crate) struct Shared {
     auth: Arc<HttpAuth>,
     watch: Watch,
     site: PortSite,
+    is_clustered: bool,
     processes: process::Processes,
     watchers: filesystem::Watchers,
     tokens: signature::Tokens,
@@ -102,13 +105,14 @@ impl std::ops::Deref for App {
 
 impl App {
     pub(crate) fn new(backend: Backend) -> Self {
-        let Backend { sandboxes, ports, auth, watch, site, code } = backend;
+        let Backend { sandboxes, ports, auth, watch, site, code, is_clustered } = backend;
         Self(Arc::new(Shared {
             sandboxes,
             ports,
             auth,
             watch,
             site,
+            is_clustered,
             processes: process::Processes::new(now()),
             watchers: filesystem::Watchers::default(),
             tokens: signature::Tokens::default(),

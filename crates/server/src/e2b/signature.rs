@@ -3,19 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use stockade_api::{ListSandboxes, Problem, SandboxList};
 use stockade_core::{Code, SandboxId};
-use tokio::sync::OnceCell;
 
 use super::App;
 use crate::auth::Scope;
 
 /// The version of signatures.
 const PREFIX: &str = "v1_";
+
+/// How often the tokens that other servers have given are read at most.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tokens of how many sandboxes are kept.
 const SANDBOXES: usize = 1 << 16;
@@ -24,8 +27,8 @@ const SANDBOXES: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     known: Mutex<BTreeMap<SandboxId, BTreeSet<String>>>,
-    /// Set once the tokens from before the start of the server are known.
-    loaded: OnceCell<()>,
+    /// When the tokens that this server has not given itself were last read.
+    loaded: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Tokens {
@@ -49,6 +52,22 @@ impl Tokens {
         // Hashes are compared in constant time.
         let wanted = blake3::hash(token.as_bytes());
         self.find(|known| blake3::hash(known.as_bytes()) == wanted).map(|(id, _)| id)
+    }
+
+    /// Remembers the tokens of all sandboxes that there are, if a server has given one since the last time.
+    /// Anyone can cause that, so it is not done all the time.
+    pub(super) async fn load(&self, app: &App) -> Result<(), Problem> {
+        let mut loaded = self.loaded.lock().await;
+        let is_due = match *loaded {
+            None => true,
+            // What other servers have created is only in the database.
+            Some(at) => app.is_clustered && at.elapsed() > RELOAD_INTERVAL,
+        };
+        if is_due {
+            load(app).await?;
+            *loaded = Some(Instant::now());
+        }
+        Ok(())
     }
 
     fn find(&self, is_signed_with: impl Fn(&str) -> bool) -> Option<(SandboxId, String)> {
@@ -96,7 +115,7 @@ impl Signed<'_> {
     ) -> Result<Option<(SandboxId, String)>, Problem> {
         let mut found = app.tokens.find(|token| self.is_signed_with(token));
         if found.is_none() {
-            app.tokens.loaded.get_or_try_init(|| load(app)).await?;
+            app.tokens.load(app).await?;
             found = app.tokens.find(|token| self.is_signed_with(token));
         }
         let found =

@@ -24,12 +24,12 @@ use crate::failure::Failure;
 use crate::openapi::{self, Api, Security};
 
 /// The path.
-const PATH: &str = "/mcp";
+pub(crate) const PATH: &str = "/mcp";
 /// Its methods, and its name in the document.
 const METHODS: [&str; 3] = ["get", "post", "delete"];
 const NAME: &str = "mcp.message";
 /// The header that names a session.
-const SESSION: &str = "mcp-session-id";
+pub(crate) const SESSION: &str = "mcp-session-id";
 /// The largest message of a client, in bytes.
 const MESSAGE_BYTES: usize = 16 << 20;
 /// After what time without a message a session ends.
@@ -189,6 +189,6 @@ impl Guarded {
 
 /// The failure for a session that does not exist, or belongs to another owner: both look the same. The
 /// protocol has the status 404 for it, with which clients open another session.
-fn no_session() -> Failure {
+pub(crate) fn no_session() -> Failure {
     Failure(Problem::new(Code::NotFound, "there is no such session"))
 }

@@ -31,7 +31,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use handler::{Callers, Handler, OwnerStates};
 
 pub use call::{Call, Interrupt};
-pub(crate) use http::{Backend, api};
+pub(crate) use http::{Backend, PATH, SESSION, api, no_session};
 pub use playground::{PlaygroundLink, use_playground_of};
 pub use resources::Resources;
 pub use run_in_sandbox::{RunInSandbox, Snippets};

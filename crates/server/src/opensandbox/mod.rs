@@ -50,7 +50,8 @@ use proxy::OwnPorts;
 pub(crate) use request::now;
 pub use status::Status;
 
-use target::{EGRESS_PORT, EXECD_PORT, PORT_TOKEN};
+pub(crate) use target::EXECD_PORT;
+use target::{EGRESS_PORT, PORT_TOKEN};
 
 use crate::admission::{Admission, authenticate};
 use crate::auth::{HttpAuth, Principal, TcpPeer};

@@ -10,7 +10,7 @@ use crate::code::Engine;
 pub(super) use crate::inside::{Identity, Target};
 
 /// The port of the interface for commands and files.
-pub(super) const EXECD_PORT: u16 = 44772;
+pub(crate) const EXECD_PORT: u16 = 44772;
 /// The port of the interface for the network policy.
 pub(super) const EGRESS_PORT: u16 = 18080;
 /// The headers with the access token, as clients of each port send it.

@@ -29,7 +29,11 @@ use headers::{inner_headers, mask_host, outer_headers};
 use crate::failure::{Failure, invalid};
 
 /// How long a server inside may take for the head of its response.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A connection over which requests are sent.
+type HttpConnection =
+    hyper::client::conn::http1::Connection<TokioIo<Box<dyn stockade_api::Duplex>>, Body>;
 
 type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -77,7 +81,7 @@ pub(crate) async fn relay(
     let handshaken = handshake::<_, Body>(TokioIo::new(connection)).await;
     let (mut sender, driver) =
         handshaken.map_err(|error| port_problem(port, "does not speak HTTP", &error))?;
-    let driver = Driver(tokio::spawn(async move { drop(driver.with_upgrades().await) }));
+    let driver = Driver::new(driver);
     let upgrade = upgrade_of(&mut request);
     inner_headers(request.headers_mut(), form, port, upgrade.is_some())?;
     if let Some(masked) = sandbox.metadata.get(MASKED_HOST) {
@@ -120,7 +124,7 @@ pub(crate) async fn relay(
 }
 
 /// Copies the bytes of a WebSocket in both directions, as fast as the slower end reads them.
-async fn splice(inside: OnUpgrade, outside: OnUpgrade, driver: Driver) {
+pub(crate) async fn splice(inside: OnUpgrade, outside: OnUpgrade, driver: Driver) {
     if let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) {
         let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
         // Either end may disconnect at any time.
@@ -130,12 +134,23 @@ async fn splice(inside: OnUpgrade, outside: OnUpgrade, driver: Driver) {
 }
 
 /// The task that drives a connection to a port. The connection ends with this value.
-struct Driver(JoinHandle<()>);
+pub(crate) struct Driver(JoinHandle<()>);
+
+impl Driver {
+    pub(crate) fn new(connection: HttpConnection) -> Self {
+        Self(tokio::spawn(async move { drop(connection.with_upgrades().await) }))
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// The body of a response, which has its connection until it ends.
+pub(crate) fn held(body: Incoming, driver: Driver) -> Body {
+    Body::new(OpenBody { body, closed: Some(Box::pin(std::future::pending())), _driver: driver })
 }
 
 /// The body of a response, which breaks off when the sandbox is closed.
@@ -178,7 +193,7 @@ impl HttpBody for OpenBody {
 }
 
 /// Refuses a request whose length another server could read otherwise (RFC 9112, section 6.3).
-fn check_framing(headers: &HeaderMap) -> Result<(), Failure> {
+pub(crate) fn check_framing(headers: &HeaderMap) -> Result<(), Failure> {
     let encodings: Vec<_> = headers.get_all(header::TRANSFER_ENCODING).iter().collect();
     let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
     let is_chunked = |value: &axum::http::HeaderValue| {

@@ -23,6 +23,7 @@ pub use provider::{LoginOptions, OwnerClaim};
 
 use crate::auth::HttpAuth;
 use crate::failure::Failure;
+use crate::handover::Handover;
 use crate::observe::{Watch, watched};
 use crate::openapi::{Operation, Security, Site};
 use crate::tcp::{authority, framed, host_name};
@@ -52,6 +53,8 @@ pub struct Served {
     pub main: Router,
     /// The ports of sandboxes that the server itself has for clients of E2B.
     pub e2b: Router,
+    /// Hands requests over to the other servers of the cluster.
+    pub(crate) handover: Option<Handover>,
 }
 
 /// The shared state.
@@ -71,6 +74,8 @@ pub(super) struct Shared {
     main: Router,
     /// What is served on the ports that clients of E2B use.
     e2b: Router,
+    /// The other servers of the cluster, if there is one.
+    handover: Option<Handover>,
 }
 
 impl std::ops::Deref for Web {
@@ -96,12 +101,24 @@ pub fn routes(
 ) -> Result<Router, Problem> {
     let Options { site, public_origin, login } = options;
     let logins = login.map(|login| Logins::new(login, &public_origin)).transpose()?;
-    let Served { main, e2b } = served;
-    let shared = Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main, e2b };
+    let Served { main, e2b, handover } = served;
+    let shared =
+        Shared { sandboxes, ports, auth, site, public_origin, logins, watch, main, e2b, handover };
     Ok(Router::new().fallback(dispatch).with_state(Web(Arc::new(shared))))
 }
 
 async fn dispatch(State(web): State<Web>, request: Request) -> Response {
+    let this = &web;
+    match &web.handover {
+        None => serve_here(this, request).await,
+        Some(handover) => {
+            let serve = |request: Request| serve_here(this, request);
+            handover.serve(&web.auth, &web.site, request, serve).await
+        }
+    }
+}
+
+async fn serve_here(web: &Web, request: Request) -> Response {
     let host = match authority(request.uri(), request.headers()) {
         Ok(host) => host.to_owned(),
         Err(problem) => return Failure(problem).into_response(),
@@ -112,10 +129,9 @@ async fn dispatch(State(web): State<Web>, request: Request) -> Response {
         let named = PortName::parse(label).ok_or_else(|| {
             Problem::new(Code::NotFound, format!("{label:?} names no port of a sandbox"))
         });
-        let this = &web;
         let serve = |request: Request| async move {
             match named {
-                Ok(port) => ports::serve(this, port, host, request).await,
+                Ok(port) => ports::serve(web, port, host, request).await,
                 Err(problem) => Failure(problem).into_response(),
             }
         };
@@ -125,10 +141,9 @@ async fn dispatch(State(web): State<Web>, request: Request) -> Response {
     if let Some(logins) = &web.logins
         && request.uri().path().starts_with(login::PATHS)
     {
-        let this = &web;
         let serve = |request: Request| async move {
             let (parts, _) = request.into_parts();
-            logins.serve(this, &host, &parts).await
+            logins.serve(web, &host, &parts).await
         };
         let serve = |request: Request| framed(request, serve);
         return watched(&web.watch, Door::Web, LOGIN_ROUTE, request, serve).await;

@@ -28,6 +28,7 @@ use crate::locks::Locks;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
+use crate::possessions::Possessions;
 use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
@@ -77,6 +78,7 @@ pub(crate) struct Inner {
     /// Where browsers reach ports; none without a listener over TCP.
     pub(crate) site: OnceLock<PortSite>,
     pub(crate) link_keys: LinkKeys,
+    pub(crate) possessions: Possessions,
     /// Becomes true when the service stops.
     pub(crate) stop: watch::Sender<bool>,
     /// Changes whenever an API key is revoked.

@@ -17,6 +17,7 @@ use crate::failure::{invalid, store_problem};
 use crate::owned_sandbox::OwnedSandbox;
 use crate::random::random;
 use crate::service::Service;
+use crate::shared_link_keys;
 use crate::store::browser::{self, BrowserRow};
 use crate::store::{audit, events, sandboxes};
 
@@ -143,11 +144,17 @@ impl PortAccess for Service {
     }
 
     async fn newest_link_key(&self) -> Result<LinkKey> {
-        self.inner.link_keys.newest(self.inner.options.home.as_ref()).await
+        match self.inner.options.cluster {
+            Some(_) => shared_link_keys::newest(&*self.inner.store).await,
+            None => self.inner.link_keys.newest(self.inner.options.home.as_ref()).await,
+        }
     }
 
     async fn find_link_key(&self, id: &str) -> Result<Option<LinkKey>> {
-        self.inner.link_keys.find(self.inner.options.home.as_ref(), id).await
+        match self.inner.options.cluster {
+            Some(_) => shared_link_keys::find(&*self.inner.store, id).await,
+            None => self.inner.link_keys.find(self.inner.options.home.as_ref(), id).await,
+        }
     }
 
     async fn create_code(

@@ -23,6 +23,7 @@ use crate::failure::{store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
+use crate::possessions::{self, Kind};
 use crate::service::Service;
 
 const APPLY: &str = "bundle.apply";
@@ -69,6 +70,7 @@ pub(crate) async fn list(
     caller: &Caller,
     request: ListBundles,
 ) -> Result<BundleList> {
+    possessions::publish(&service.inner, &caller.owner, Kind::Bundle).await?;
     match service.inner.home(&caller.owner) {
         None => Ok(BundleList::default()),
         Some(home) => with_bundles(home, move |bundles| bundles.list(&request)).await,
@@ -144,6 +146,11 @@ pub(crate) async fn reject(
     caller: &Caller,
     request: RejectBundle,
 ) -> Result<RejectedBundle> {
+    let (inner, owner) = (&service.inner, &caller.owner);
+    if let Some(host) = possessions::lost_host(inner, owner, Kind::Bundle, &request.id).await? {
+        possessions::remove_lost(inner, owner, Kind::Bundle, &request.id, &host).await?;
+        return Ok(RejectedBundle { id: request.id, project: None, rejected: true });
+    }
     let home = service.inner.home_for_bundle(&caller.owner, &request.id)?;
     let options = StartOptions { id: Some(operation::workflow_id(caller)?), ..Default::default() };
     let started = operation::start(&service.engine, REJECT, caller, &request, options).await;

@@ -14,7 +14,7 @@ use stockade_review::Bundles;
 use stockade_runtime::Error;
 
 use super::bundles::with_bundles;
-use super::{lifecycle, publish, record_with_next, watch};
+use super::{lifecycle, publish, record_with_next, volumes, watch};
 use crate::clock::{now_ms, timestamp};
 use crate::delivery::{Delivery, Principal};
 use crate::elsewhere;
@@ -95,6 +95,12 @@ pub(crate) async fn create(
         let found = service.inner.resolve_image(caller, &**runtime, &row.request).await?;
         // What the name means later has no effect on this sandbox.
         row.image = found.unwrap_or(row.image);
+    }
+    if service.inner.options.cluster.is_some() && !is_known {
+        // No other server makes one under the same name meanwhile.
+        for volume in &row.request.volumes {
+            volumes::ensure(service, caller, &volume.name).await?;
+        }
     }
     // Before anything is created: a port that is in use is an error without consequences.
     let listeners = match is_known {

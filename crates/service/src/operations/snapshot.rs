@@ -16,6 +16,7 @@ use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::with_reserve;
 use crate::service::Service;
 use crate::spec;
+use crate::store::hosts;
 use crate::store::sandboxes::SandboxRow;
 use crate::store::snapshots::{self, IdStatus};
 
@@ -216,11 +217,18 @@ pub(crate) async fn perform_removal(
 ) -> std::result::Result<(), Failure> {
     let id = &input.request;
     let owner = &input.owner;
-    context
+    let lost = context
         .volatile("acl", async |_: Step| {
-            find_owned(&*inner.store, owner, id.as_str()).await.map_err(to_failure)
+            find_owned(&*inner.store, owner, id.as_str()).await.map_err(to_failure)?;
+            lost_host(&inner, owner, id).await.map_err(to_failure)
         })
         .await?;
+    if let Some(host) = lost {
+        // That server finds its files without a record when it is back, and removes them.
+        let ended = vec![hosts::expect_given_up(&host), snapshots::remove(id, owner)];
+        context.finish_with(ended);
+        return Ok(());
+    }
     context
         .step("remove", async |_: Step| {
             for runtime in inner.runtimes.values() {
@@ -233,6 +241,21 @@ pub(crate) async fn perform_removal(
     let removal = snapshots::remove(id, &input.owner);
     context.finish_with(vec![removal]);
     Ok(())
+}
+
+/// The server that was given up and has a snapshot; none if this one has it.
+async fn lost_host(inner: &Inner, owner: &OwnerId, id: &SnapshotId) -> Result<Option<String>> {
+    let host = hosts::of_snapshot(&*inner.store, id.as_str(), owner).await?;
+    match host.filter(|host| host != inner.host()) {
+        None => Ok(None),
+        Some(host) if inner.is_given_up(&host).await? => Ok(Some(host)),
+        Some(host) => {
+            let message = format!("the snapshot {id} is on another server");
+            Err(Problem::new(Code::Unreachable, message)
+                .because(format!("the server {host} has it"))
+                .remedied_by("retry: the request is passed on to that server"))
+        }
+    }
 }
 
 /// A sandbox from a snapshot has a private base if the origin has one, unless the request says

@@ -15,6 +15,7 @@ use stockade_volume::{Error, Volumes, of_cache};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::caused;
 use crate::operation::workflow_id;
+use crate::possessions::{self, Kind};
 use crate::service::Service;
 use crate::store::sandboxes::{self, Selection};
 
@@ -100,32 +101,56 @@ pub(crate) async fn create(
     let is_anonymous = name.is_none();
     let name = match name {
         Some(name) => name,
-        // The same request, sent again, means the same volume.
-        None => {
-            let hash = blake3::hash(workflow_id(caller)?.as_str().as_bytes()).to_hex();
-            VolumeName::new(&hash[..32]).map_err(|error| caused(Code::InvalidInput, &error))?
-        }
+        None => generated_name(caller)?,
     };
     let users = users(service, &caller.owner).await?;
     let is_remote = caller.remote;
+    let _lock = service.inner.possessions.locks.lock(&caller.owner).await;
+    possessions::claim(&service.inner, &caller.owner, Kind::Volume, name.as_str()).await?;
+    let created = with(service, caller, {
+        let name = name.clone();
+        move |all| {
+            let created = all.create(&name, &labels, is_anonymous, timestamp(now_ms()));
+            created.map_err(|error| problem(&error))?;
+            let found = all.get(&name).map_err(|error| problem(&error))?;
+            let found = found.ok_or_else(|| problem(&Error::NotFound(name)))?;
+            Ok(shown(found, &users, is_remote))
+        }
+    });
+    let created = created.await;
+    if created.is_err() {
+        possessions::release(&service.inner, &caller.owner, Kind::Volume, name.as_str()).await?;
+    }
+    created
+}
+
+/// Creates a volume for a new sandbox, unless there is one of that name.
+pub(crate) async fn ensure(service: &Service, caller: &Caller, name: &VolumeName) -> Result<()> {
+    let _lock = service.inner.possessions.locks.lock(&caller.owner).await;
+    possessions::claim(&service.inner, &caller.owner, Kind::Volume, name.as_str()).await?;
+    let created = name.clone();
     with(service, caller, move |all| {
-        let created = all.create(&name, &labels, is_anonymous, timestamp(now_ms()));
-        created.map_err(|error| problem(&error))?;
-        let found = all.get(&name).map_err(|error| problem(&error))?;
-        let found = found.ok_or_else(|| problem(&Error::NotFound(name)))?;
-        Ok(shown(found, &users, is_remote))
+        let created = all.create(&created, &BTreeMap::new(), false, timestamp(now_ms()));
+        created.map(drop).map_err(|error| problem(&error))
     })
     .await
 }
 
+/// The name of a volume whose request has none. The same request, sent again, means the same volume.
+pub(crate) fn generated_name(caller: &Caller) -> Result<VolumeName> {
+    let hash = blake3::hash(workflow_id(caller)?.as_str().as_bytes()).to_hex();
+    VolumeName::new(&hash[..32]).map_err(|error| caused(Code::InvalidInput, &error))
+}
+
 /// The caller's volumes.
 pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<VolumeList> {
+    possessions::publish(&service.inner, &caller.owner, Kind::Volume).await?;
     let users = users(service, &caller.owner).await?;
     let is_remote = caller.remote;
     with(service, caller, move |all| {
         let found = all.list().map_err(|error| problem(&error))?;
         let volumes = found.into_iter().map(|volume| shown(volume, &users, is_remote)).collect();
-        Ok(VolumeList { volumes })
+        Ok(VolumeList { volumes, ..VolumeList::default() })
     })
     .await
 }
@@ -136,13 +161,19 @@ pub(crate) async fn find(
     caller: &Caller,
     VolumeByName { name }: VolumeByName,
 ) -> Result<VolumeRecord> {
-    with(service, caller, move |all| {
+    let found = with(service, caller, move |all| {
         let found = all.get(&name).map_err(|error| problem(&error))?;
         let found = found.ok_or_else(|| problem(&Error::NotFound(name)))?;
         let stockade_volume::Volume { name, labels, created_at, is_anonymous, .. } = found;
         Ok(VolumeRecord { name, labels, created_at, anonymous: is_anonymous })
-    })
-    .await
+    });
+    let found = found.await?;
+    if found.cache().is_none() {
+        // A version without records, or a command without a server, may have created it.
+        possessions::record(&service.inner, &caller.owner, Kind::Volume, found.name.as_str())
+            .await?;
+    }
+    Ok(found)
 }
 
 /// Removes a volume that no sandbox mounts, not even a stopped one.
@@ -151,18 +182,32 @@ pub(crate) async fn remove(
     caller: &Caller,
     VolumeByName { name }: VolumeByName,
 ) -> Result<RemovedVolume> {
-    let users = users(service, &caller.owner).await?;
-    with(service, caller, move |all| {
-        let found = all.get(&name).map_err(|error| problem(&error))?;
-        if let (Some(_), Some(sandboxes)) = (&found, users.get(&name)) {
+    let (inner, owner) = (&service.inner, &caller.owner);
+    let users = users(service, owner).await?;
+    if let Some(host) = possessions::lost_host(inner, owner, Kind::Volume, name.as_str()).await? {
+        if let Some(sandboxes) = users.get(&name) {
             return Err(in_use(&name, sandboxes, &[]));
         }
-        let freed_bytes = found.map_or(0, |volume| used_bytes(&volume.path));
-        all.remove(&name).map_err(|error| match &error {
-            Error::InUse { .. } => in_use(&name, &[], &[RUN.to_owned()]),
-            error => problem(error),
-        })?;
-        Ok(RemovedVolume { freed_bytes })
-    })
-    .await
+        possessions::remove_lost(inner, owner, Kind::Volume, name.as_str(), &host).await?;
+        return Ok(RemovedVolume { freed_bytes: 0 });
+    }
+    let _lock = inner.possessions.locks.lock(owner).await;
+    let removed = with(service, caller, {
+        let name = name.clone();
+        move |all| {
+            let found = all.get(&name).map_err(|error| problem(&error))?;
+            if let (Some(_), Some(sandboxes)) = (&found, users.get(&name)) {
+                return Err(in_use(&name, sandboxes, &[]));
+            }
+            let freed_bytes = found.map_or(0, |volume| used_bytes(&volume.path));
+            all.remove(&name).map_err(|error| match &error {
+                Error::InUse { .. } => in_use(&name, &[], &[RUN.to_owned()]),
+                error => problem(error),
+            })?;
+            Ok(RemovedVolume { freed_bytes })
+        }
+    });
+    let removed = removed.await?;
+    possessions::release(inner, owner, Kind::Volume, name.as_str()).await?;
+    Ok(removed)
 }

@@ -17,6 +17,7 @@ use stockade_core::{Code, Problem, VolumeName};
 
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{caused, invalid};
+use crate::possessions::{self, Kind};
 use crate::service::Service;
 
 /// The largest file that is returned in one answer.
@@ -94,19 +95,29 @@ pub(crate) async fn create(
     caller: &Caller,
     request: WorkspaceByName,
 ) -> Result<WorkspaceInfo> {
-    with(service, caller, move |all| {
+    let (inner, owner) = (&service.inner, &caller.owner);
+    let name = request.name.as_str().to_owned();
+    let _lock = inner.possessions.locks.lock(owner).await;
+    possessions::claim(inner, owner, Kind::Workspace, &name).await?;
+    let created = with(service, caller, move |all| {
         all.create(&request.name).map_err(|error| workspace_problem(&error))?;
         info(&open(all, &request.name)?, &request.name)
-    })
-    .await
+    });
+    let created = created.await;
+    if created.as_ref().is_err_and(|problem| problem.code != Code::Conflict) {
+        possessions::release(inner, owner, Kind::Workspace, &name).await?;
+    }
+    created
 }
 
 /// The caller's workspaces.
 pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<WorkspaceList> {
+    possessions::publish(&service.inner, &caller.owner, Kind::Workspace).await?;
     with(service, caller, |all| {
         let names = all.list().map_err(|error| workspace_problem(&error))?;
         let workspaces = names.iter().map(|name| info(&open(all, name)?, name));
-        Ok(WorkspaceList { workspaces: workspaces.collect::<Result<_>>()? })
+        let workspaces = workspaces.collect::<Result<_>>()?;
+        Ok(WorkspaceList { workspaces, ..WorkspaceList::default() })
     })
     .await
 }
@@ -117,10 +128,17 @@ pub(crate) async fn remove(
     caller: &Caller,
     request: WorkspaceByName,
 ) -> Result<()> {
-    with(service, caller, move |all| {
+    let (inner, owner) = (&service.inner, &caller.owner);
+    let name = request.name.as_str().to_owned();
+    if let Some(host) = possessions::lost_host(inner, owner, Kind::Workspace, &name).await? {
+        return possessions::remove_lost(inner, owner, Kind::Workspace, &name, &host).await;
+    }
+    let _lock = inner.possessions.locks.lock(owner).await;
+    let removed = with(service, caller, move |all| {
         all.remove(&request.name).map_err(|error| workspace_problem(&error))
-    })
-    .await
+    });
+    removed.await?;
+    possessions::release(inner, owner, Kind::Workspace, &name).await
 }
 
 /// Files of a workspace, or the content of one.

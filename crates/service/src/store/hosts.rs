@@ -81,6 +81,12 @@ pub(crate) async fn of_sandbox(
     first(store, Statement::new(sql, vec![id.into(), owner.as_str().into()])).await
 }
 
+/// The server that holds a sandbox of anyone.
+pub(crate) async fn holder_of(store: &dyn Store, id: &str) -> Result<Option<String>, Problem> {
+    let sql = "SELECT host FROM sandbox_instances WHERE id = ?1";
+    first(store, Statement::new(sql, vec![id.into()])).await
+}
+
 /// The server that holds a snapshot of an owner: that of its sandbox.
 pub(crate) async fn of_snapshot(
     store: &dyn Store,

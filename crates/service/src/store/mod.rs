@@ -15,6 +15,7 @@ pub(crate) mod hosts;
 pub(crate) mod identity;
 pub(crate) mod keys;
 mod migrations;
+pub(crate) mod possessions;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;
 pub(crate) mod vault;

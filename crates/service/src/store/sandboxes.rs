@@ -282,16 +282,18 @@ pub(crate) async fn published(store: &dyn Store, host: &str) -> Result<Vec<Sandb
 }
 
 /// Whether a snapshot belongs to one of our sandboxes, but neither holds the files of a stopped one
-/// nor was requested by a user.
+/// nor was requested by a user of this server: another one may have a snapshot with the id of one that was
+/// removed here.
 pub(crate) async fn is_unknown_snapshot(
     store: &dyn Store,
-    sandbox: &SandboxId,
-    snapshot: &SnapshotId,
+    host: &str,
+    (sandbox, snapshot): (&SandboxId, &SnapshotId),
 ) -> Result<bool, Problem> {
     let sql = "SELECT (SELECT count(*) FROM sandbox_instances WHERE id = ?1), \
         (SELECT count(*) FROM sandbox_instances WHERE id = ?1 AND files = ?2) \
-        + (SELECT count(*) FROM sandbox_snapshots WHERE id = ?2)";
-    let parameters = vec![sandbox.as_str().into(), snapshot.as_str().into()];
+        + (SELECT count(*) FROM sandbox_snapshots AS snapshots WHERE id = ?2 AND NOT EXISTS \
+        (SELECT 1 FROM sandbox_instances WHERE id = snapshots.sandbox_id AND host <> ?3))";
+    let parameters = vec![sandbox.as_str().into(), snapshot.as_str().into(), host.into()];
     let rows = store.query(Statement::new(sql, parameters)).await.map_err(store_problem)?;
     let Some(row) = rows.first() else { return Ok(false) };
     let (ours, known) =

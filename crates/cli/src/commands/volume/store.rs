@@ -62,7 +62,9 @@ impl VolumeStore {
             Self::Here(data, volumes) => (data, volumes),
             Self::Elsewhere => {
                 return remote::with(mode(), async |remote| {
-                    Ok(remote.sandboxes.volumes(remote.caller(), Empty {}).await?.volumes)
+                    let found = remote.sandboxes.volumes(remote.caller(), Empty {}).await?;
+                    remote::report_unreachable("volumes", &found.unreachable_servers);
+                    Ok(found.volumes)
                 });
             }
         };

@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: Workspace) -> Result<u8, Failure> {
             let found = remote::with(list.server_mode, async |remote| {
                 Ok(remote.sandboxes.workspaces(remote.caller(), Empty {}).await?)
             })?;
+            remote::report_unreachable("workspaces", &found.unreachable_servers);
             finish(list.json, &found, || found.workspaces.iter().map(line).collect())
         }
         WorkspaceCommand::Rm(one) => {

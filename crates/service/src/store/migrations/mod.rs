@@ -107,6 +107,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("sqlite/0016_hosts.sql"),
         postgres: include_str!("postgres/0016_hosts.sql"),
     },
+    Migration {
+        number: 17,
+        name: "the servers that have volumes, workspaces and bundles",
+        sql: include_str!("sqlite/0017_possessions.sql"),
+        postgres: include_str!("postgres/0017_possessions.sql"),
+    },
 ];
 
 #[cfg(test)]

@@ -285,6 +285,18 @@ impl stockade_api::Workflows for Workflows {
 }
 
 impl Workflows {
+    /// The executor to which a run of the caller belongs; none for an unknown one, and for one that no
+    /// executor has started yet.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn place_of(&self, caller: &Caller, id: &str) -> Result<Option<String>> {
+        let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
+        let Some(row) = found.map_err(from_store)? else { return Ok(None) };
+        let info = self.engine.info(&workflow_of(&row)?).await.map_err(from_store)?;
+        Ok(info.and_then(|info| info.place))
+    }
+
     /// A run that belongs to the caller.
     pub(super) async fn find_own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
         let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
