@@ -34,6 +34,24 @@ pub struct Up {
     /// kept in the memory of the engine, and stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,
+    /// The server that holds the sandboxes that name no runtime; this machine when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAccess>,
+}
+
+/// A server elsewhere that holds the sandboxes of a run, and how it is used. The URL is stored with the
+/// run; the rest is kept in the memory of the engine, and stored nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerAccess {
+    /// Its URL: `https://HOST[:PORT]` or `http://HOST[:PORT]`.
+    pub url: String,
+    /// The API key, if the server wants one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<SecretValue>,
+    /// Authorities that its certificate may be of besides those of the system, in PEM format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<String>,
 }
 
 /// Starts a run that continues from a step of another one: what had ended when the step started is
@@ -58,6 +76,9 @@ pub struct Fork {
     /// The values of the secrets of the other run, which are stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,
+    /// The server of the other run again, if it has one whose key the engine does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAccess>,
 }
 
 /// The step that a run was forked from.
@@ -147,6 +168,9 @@ pub struct ResumeRun {
     /// The values of its secrets, which are stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,
+    /// Its server again, if the engine does not have the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAccess>,
 }
 
 /// Decides an approval.
@@ -246,6 +270,9 @@ pub struct Inspection {
     /// The step that it was forked from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
+    /// The URL of the server that holds its sandboxes; absent for this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 /// One `<Sandbox>` of a run, as in its database row.

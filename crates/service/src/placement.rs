@@ -74,7 +74,7 @@ fn object<'r>(operation: &str, request: &'r Value) -> Object<'r> {
             Some(_) => true,
         };
         let is_local =
-            ["workspace", "project", "volumes", "caches", "publish"].into_iter().any(has);
+            ["workspace", "project", "volumes", "caches", "publish", "server"].into_iter().any(has);
         return Object::New { is_local };
     }
     let found = match operation {
