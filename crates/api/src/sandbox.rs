@@ -9,8 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stockade_core::bytes::{Bytes, optional_path, path};
 use stockade_core::network::{Policy, TrafficLimits};
 use stockade_core::sandbox::{
-    self, BestEffort, HostMount, LimitChange, Limits, RemoteWorkspace, ServerElsewhere,
-    Workspace,
+    self, BestEffort, HostMount, LimitChange, Limits, RemoteWorkspace, ServerElsewhere, Workspace,
 };
 use stockade_core::{
     Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, State, Time, VolumeName,

@@ -248,6 +248,9 @@ pub struct Run {
     /// When it continues by itself, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Time>,
+    /// The URL of the server that holds its sandboxes; absent for the machine that executes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 /// A run with its tasks.
@@ -270,9 +273,6 @@ pub struct Inspection {
     /// The step that it was forked from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
-    /// The URL of the server that holds its sandboxes; absent for this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<String>,
 }
 
 /// One `<Sandbox>` of a run, as in its database row.

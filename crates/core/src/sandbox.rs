@@ -124,7 +124,9 @@ pub struct Workspace {
 }
 
 /// A server elsewhere that a workflow run has named for its sandboxes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServerElsewhere {
     /// Its URL: `https://HOST[:PORT]` or `http://HOST[:PORT]`.

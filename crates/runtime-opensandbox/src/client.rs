@@ -125,10 +125,21 @@ impl OpenSandbox {
         self.0.named.add(named, access).await
     }
 
+    /// Lets a run use the server of another one with the key of that, if this process has it.
+    pub fn copy_server(&self, from: &ServerElsewhere, to: ServerElsewhere) {
+        self.0.named.copy(from, to);
+    }
+
     /// Whether this process has the key of the server that a run has named.
     #[must_use]
     pub fn knows(&self, named: &ServerElsewhere) -> bool {
         self.0.named.find(named).is_some()
+    }
+
+    /// Whether a sandbox is at a server that its run has named, whose key this process does not have.
+    pub(crate) async fn lacks_key(&self, id: &SandboxId) -> bool {
+        let record = self.current(id).await;
+        record.is_ok_and(|record| record.server.is_some_and(|named| !self.knows(&named)))
     }
 
     /// What the copy of the workspace of a sandbox was.

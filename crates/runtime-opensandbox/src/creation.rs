@@ -108,7 +108,10 @@ impl OpenSandbox {
         let made = match self.wait_until_ready(server, id, created).await {
             Ok(remote) => {
                 let usable = Record { remote: Some(remote.clone()), ..record.clone() };
-                self.copy_all(&usable, spec).await.map_err(|error| (remote.clone(), error)).map(|()| remote)
+                self.copy_all(&usable, spec)
+                    .await
+                    .map_err(|error| (remote.clone(), error))
+                    .map(|()| remote)
             }
             Err(failed) => Err(failed),
         };

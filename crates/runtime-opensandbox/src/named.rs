@@ -65,6 +65,14 @@ impl NamedServers {
         Ok(())
     }
 
+    /// Lets a run use the server of another one, if that is known.
+    pub(crate) fn copy(&self, from: &ServerElsewhere, to: ServerElsewhere) {
+        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = servers.get(from).cloned() {
+            servers.insert(to, server);
+        }
+    }
+
     pub(crate) fn find(&self, named: &ServerElsewhere) -> Option<Server> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(named).cloned()
     }

@@ -67,12 +67,13 @@ impl Copies {
         })
     }
 
-    /// An archive of the workspace. What it has is written to the file `base`.
+    /// An archive of the workspace, without pipes, sockets and devices. What it has is written to the file
+    /// `base`.
     ///
     /// # Errors
     /// [`Error::Host`] for what cannot be read or written.
     pub fn pack_workspace(&self, from: &Path, base: &Path) -> Result<File> {
-        let archive = pack(from, |path| self.hides(path))?;
+        let archive = pack(from, |path| self.hides(path) || is_special(&from.join(path)))?;
         let failed = |error: io::Error| host_error(base, error);
         let pairs: Vec<_> = base_of(&archive).map_err(failed)?.into_iter().collect();
         let text = serde_json::to_vec(&pairs).map_err(|error| failed(error.into()))?;
@@ -140,6 +141,12 @@ enum Initial {
 
 /// All files of a copy at its beginning, by their paths.
 type Base = BTreeMap<Vec<u8>, Initial>;
+
+/// Whether a path is neither a file, a directory nor a link.
+fn is_special(path: &Path) -> bool {
+    let kind = fs::symlink_metadata(path).map(|found| found.file_type());
+    kind.is_ok_and(|kind| !(kind.is_file() || kind.is_dir() || kind.is_symlink()))
+}
 
 /// Removes a copy of something else, whatever is there now. Links above were not extracted.
 fn remove_all(path: &Path) -> Result<()> {

@@ -288,7 +288,9 @@ fn trust(others: Option<&str>) -> io::Result<Arc<ClientConfig>> {
         // Systems have some certificates that no program accepts any more.
         roots.add_parsable_certificates(certificates.filter_map(Result::ok));
     }
-    for certificate in others.into_iter().flat_map(|text| CertificateDer::pem_slice_iter(text.as_bytes())) {
+    for certificate in
+        others.into_iter().flat_map(|text| CertificateDer::pem_slice_iter(text.as_bytes()))
+    {
         let certificate = certificate.map_err(io::Error::other)?;
         roots.add(certificate).map_err(io::Error::other)?;
     }

@@ -30,8 +30,9 @@ pub(crate) fn check_sandbox(
         return Err(refused("a port of the server's machine").remedied_by(FORWARD));
     }
     if request.server.is_some() {
-        return Err(refused("a server that a run of the server's machine uses")
-            .remedied_by("--server URL"));
+        return Err(
+            refused("a server that a run of the server's machine uses").remedied_by("--server URL")
+        );
     }
     match &request.network {
         None => Ok(()),
