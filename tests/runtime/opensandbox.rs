@@ -105,6 +105,7 @@ impl Elsewhere {
             protocol: Protocol::Http,
             key: Some(self.key.clone()),
             use_server_proxy: false,
+            authorities: None,
             timeout: Duration::from_secs(20),
         }
     }

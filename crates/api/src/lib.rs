@@ -110,8 +110,8 @@ pub use volume::{CreateVolume, RemovedVolume, Volume, VolumeByName, VolumeList, 
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
     Decide, FindRun, Follow, Fork, ForkOrigin, Inspection, LATEST, ListRuns, ResumeRun, Run,
-    RunById, RunStatus, RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows,
-    dispatch_workflows,
+    RunById, RunStatus, RunUpdate, SandboxInfo, SendSignal, ServerAccess, TaskInfo, TaskStatus, Up,
+    Workflows, dispatch_workflows,
 };
 
 pub use workspace::{

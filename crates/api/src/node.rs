@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use stockade_core::sandbox::ServerElsewhere;
 
 /// A request that runs a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,6 +14,9 @@ pub struct RunNode {
     /// The values of its input ports.
     #[serde(default)]
     pub inputs: Map<String, Value>,
+    /// The server elsewhere that holds the sandbox which it creates, if it names no runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerElsewhere>,
 }
 
 /// The values of a node's output ports, including those that it passes through.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stockade_core::bytes::{Bytes, optional_path, path};
 use stockade_core::network::{Policy, TrafficLimits};
 use stockade_core::sandbox::{
-    self, BestEffort, HostMount, LimitChange, Limits, RemoteWorkspace, Workspace,
+    self, BestEffort, HostMount, LimitChange, Limits, RemoteWorkspace, ServerElsewhere, Workspace,
 };
 use stockade_core::{
     Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, State, Time, VolumeName,
@@ -43,6 +43,9 @@ pub struct CreateSandbox {
     /// The workspace of a service elsewhere that it is, for runtimes that have such ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_workspace: Option<RemoteWorkspace>,
+    /// The server elsewhere that a run has named for it, for the runtime of such servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerElsewhere>,
     /// Host files and directories that are bind-mounted.
     pub mounts: Vec<HostMount>,
     /// Whether the paths of `workspace` and `mounts` must not lead through links when they are

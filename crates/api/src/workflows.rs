@@ -35,6 +35,24 @@ pub struct Up {
     /// kept in the memory of the engine, and stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,
+    /// The server that holds the sandboxes that name no runtime; this machine when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAccess>,
+}
+
+/// A server elsewhere that holds the sandboxes of a run, and how it is used. The URL is stored with the
+/// run; the rest is kept in the memory of the engine, and stored nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerAccess {
+    /// Its URL: `https://HOST[:PORT]` or `http://HOST[:PORT]`.
+    pub url: String,
+    /// The API key, if the server wants one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<SecretValue>,
+    /// Authorities that its certificate may be of besides those of the system, in PEM format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<String>,
 }
 
 /// Starts a run that continues from a step of another one: what had ended when the step started is
@@ -59,6 +77,9 @@ pub struct Fork {
     /// The values of the secrets of the other run, which are stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,
+    /// The server of the other run again, if it has one whose key the engine does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAccess>,
 }
 
 /// The step that a run was forked from.
@@ -148,6 +169,9 @@ pub struct ResumeRun {
     /// The values of its secrets, which are stored nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretValue>,
+    /// Its server again, if the engine does not have the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAccess>,
 }
 
 /// Decides an approval.
@@ -225,6 +249,9 @@ pub struct Run {
     /// When it continues by itself, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Time>,
+    /// The URL of the server that holds its sandboxes; absent for the machine that executes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 /// A run with its tasks.

@@ -132,7 +132,9 @@ fn choose_place(command: &Command, global: &Global) -> Result<(), Problem> {
 /// Whether a command uses the server at a URL.
 fn uses_server(command: &Command, global: &Global, server: &ChosenServer) -> Result<bool, Problem> {
     let url = &server.url;
-    if global.data_dir.is_some() && server.source == Source::Flag {
+    // A run is in that data directory, and its sandboxes are on that server.
+    let is_both = matches!(command, Command::Up(_));
+    if global.data_dir.is_some() && server.source == Source::Flag && !is_both {
         let message =
             format!("`--data-dir` is of this machine, and `--server {url}` is another one");
         return Err(Problem::new(Code::InvalidInput, message));

@@ -231,6 +231,12 @@ const fn opensandbox(capability: Capability) -> Support {
             );
         }
         Capability::Images => return Support::Conditional("if the server has or pulls the image"),
+        Capability::Workspace => {
+            return Support::Conditional("as a copy, which is compared at the end");
+        }
+        Capability::HostMounts => {
+            return Support::Conditional("read-only, as copies that are made at the start");
+        }
         Capability::Pause => "the files and commands of a paused sandbox cannot be reached there",
         Capability::PrivateBase => "the system directories are those of the server or of an image",
         Capability::Terminal => "a terminal of the server does not outlive its connection",
@@ -238,8 +244,6 @@ const fn opensandbox(capability: Capability) -> Support {
         Capability::Ports => "the server passes on HTTP requests, and no connections",
         Capability::Snapshot => "a snapshot of the server says nothing about changed files",
         Capability::Checkpoint => return NO_MEMORY_IMAGE,
-        Capability::Workspace => "a directory of this host cannot be shown on another one",
-        Capability::HostMounts => "a directory of this host cannot be mounted on another one",
         Capability::Volumes => "volumes are on this host",
         Capability::SshAgent => {
             "the socket of an agent of this host cannot be reached on another one"

@@ -44,6 +44,9 @@ pub struct SandboxSpec {
     /// The workspace of a service elsewhere that it is, for runtimes that have such ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_workspace: Option<RemoteWorkspace>,
+    /// The server elsewhere that holds it, for the runtime of such servers; the configured one when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerElsewhere>,
     /// Host directories and files that are bind-mounted.
     pub mounts: Vec<HostMount>,
     /// Whether the paths of the workspace and the mounts must not lead through links when they are
@@ -118,6 +121,18 @@ pub struct Workspace {
     #[serde(with = "path")]
     #[schemars(with = "Bytes")]
     pub inside: PathBuf,
+}
+
+/// A server elsewhere that a workflow run has named for its sandboxes.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServerElsewhere {
+    /// Its URL: `https://HOST[:PORT]` or `http://HOST[:PORT]`.
+    pub url: String,
+    /// The run whose API key is used. The key itself is in the memory of one process, and in no record.
+    pub run: String,
 }
 
 /// A named workspace of a service elsewhere.

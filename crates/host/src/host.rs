@@ -32,6 +32,7 @@ use crate::cluster::{Router, RunRouter, WORKFLOW_EXECUTOR};
 use crate::database::{self, Database};
 use crate::images::{OwnPrograms, Registries};
 use crate::options::{Options, Programs, Realms};
+use crate::servers::RunServers;
 use crate::settings::Settings;
 
 /// How long operations may take to end when a host shuts down.
@@ -71,9 +72,14 @@ impl Host {
         let cluster = sandboxes.as_ref().and_then(|settings| settings.cluster_secret.clone());
         let database = database::open(&data_dir, url, cluster.is_some(), synchronous).await?;
         let Database { store, host } = database;
+        let elsewhere = OpenSandbox::new(opensandbox::Options {
+            data: data.clone(),
+            address: opensandbox::Address::from_environment(|name| std::env::var_os(name)),
+        });
         let service = match &sandboxes {
             Some(settings) => {
-                Some(service(&data, settings, &programs, Arc::clone(&store), &host).await?)
+                let store = Arc::clone(&store);
+                Some(service(&data, settings, &programs, store, (&host, &elsewhere)).await?)
             }
             None => None,
         };
@@ -94,6 +100,7 @@ impl Host {
             sandboxes: service
                 .as_ref()
                 .map(|service| sandboxes_of(service, &audit, Door::Workflow, router.as_ref())),
+            servers: service.as_ref().map(|_| Arc::new(RunServers(elsewhere)) as _),
             outer_sandbox: inside,
             agents: Some(data.join("agents.json")),
             // Only the owner of a service may allow host programs: in this file, and nowhere else.
@@ -236,7 +243,7 @@ async fn service(
     settings: &Settings,
     programs: &Programs,
     store: Arc<dyn Store>,
-    host: &str,
+    (host, elsewhere): (&str, &OpenSandbox),
 ) -> Result<Service, Problem> {
     let keeper = programs.keeper.clone();
     let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
@@ -250,10 +257,6 @@ async fn service(
         build: stockade_cli::programs::BUILD.to_owned(),
         deadline: docker::DEADLINE,
         address: docker::Address::from_environment(),
-    });
-    let elsewhere = OpenSandbox::new(opensandbox::Options {
-        data: data.to_owned(),
-        address: opensandbox::Address::from_environment(|name| std::env::var_os(name)),
     });
     let codeplane = Codeplane::new(codeplane::Options {
         data: data.to_owned(),
@@ -273,7 +276,7 @@ async fn service(
         Arc::new(native),
         Arc::new(bwrap),
         Arc::new(docker),
-        Arc::new(elsewhere),
+        Arc::new(elsewhere.clone()),
         Arc::new(codeplane),
     ];
     runtimes.extend(kubernetes(data));

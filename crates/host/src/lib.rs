@@ -35,6 +35,7 @@ mod programs;
 mod serve;
 mod serve_options;
 mod server;
+mod servers;
 mod settings;
 mod snippets;
 mod takeover;

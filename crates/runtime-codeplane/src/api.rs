@@ -80,6 +80,7 @@ impl Api {
             authority: address.authority.clone(),
             path: format!("{}/repos/{owner}/{name}", address.path),
             headers: vec![(AUTHORIZATION, authorization)],
+            authorities: None,
             timeout: address.timeout,
         };
         Ok(Self { place })

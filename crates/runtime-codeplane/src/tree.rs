@@ -6,8 +6,8 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use stockade_core::SandboxId;
-use stockade_runtime::{Content, Error, Result, SandboxPath};
-use stockade_runtime_remote::{HEADER_BYTES, host_error, pack, unnamed_file, unpack};
+use stockade_runtime::{Content, Result, SandboxPath};
+use stockade_runtime_remote::{HEADER_BYTES, blocking, host_error, pack, unnamed_file, unpack};
 
 use crate::client::Codeplane;
 use crate::files::Operation;
@@ -78,11 +78,4 @@ impl Codeplane {
         let to = to.to_owned();
         blocking(move || unpack(file, 1, &to, limit_bytes)).await
     }
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Error::Exhausted(error.to_string())))
 }

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_runtime_remote::Protocol;
 
 /// The longest time of a request, unless a variable says otherwise.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time that the variable can name.
 const LONGEST: u64 = 3600;
 
@@ -28,6 +29,8 @@ pub struct Address {
     pub key: Option<String>,
     /// Whether sandboxes are reached through the server.
     pub use_server_proxy: bool,
+    /// Authorities that its certificate may be of besides those of the system, in PEM format.
+    pub authorities: Option<Arc<str>>,
     /// How long one request may take.
     pub timeout: Duration,
 }
@@ -58,10 +61,7 @@ impl Address {
                 .transpose()
         };
         let Some(domain) = text(DOMAIN)? else { return Ok(None) };
-        let is_host = |text: &str| {
-            text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte))
-        };
-        if !is_host(&domain) {
+        if !is_authority(&domain) {
             return Err(format!("{DOMAIN} must be HOST or HOST:PORT"));
         }
         let key = text(KEY)?;
@@ -85,8 +85,15 @@ impl Address {
                 _ => return Err(format!("{REQUEST_TIMEOUT} must be 1 to {LONGEST} seconds")),
             },
         };
-        Ok(Some(Self { domain, protocol, key, use_server_proxy, timeout }))
+        let authorities = None;
+        Ok(Some(Self { domain, protocol, key, use_server_proxy, authorities, timeout }))
     }
+}
+
+/// Whether a text can be a host with a port.
+pub(crate) fn is_authority(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_part)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use stockade_core::SandboxId;
 use stockade_core::runtime::{RuntimeName, Support};
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{ServerElsewhere, User};
 use stockade_runtime::{Capability, EndCause, Error, Result, Unsupported};
 use stockade_runtime_remote::{Records, now_ms};
 
@@ -15,6 +15,7 @@ use crate::SERVICE;
 use crate::address::Address;
 use crate::execd::Execd;
 use crate::lifecycle::Server;
+use crate::named::{Access, NamedServers, NamingError, unknown};
 use crate::record::Record;
 use crate::status::mark_ended;
 
@@ -35,6 +36,7 @@ pub struct OpenSandbox(Arc<Inner>);
 struct Inner {
     directory: PathBuf,
     server: std::result::Result<Server, Unsupported>,
+    named: NamedServers,
     records: OnceLock<Records<Record>>,
     /// The numbers of owners by a sandbox and their names.
     owners: Mutex<HashMap<OwnerNames, User>>,
@@ -66,6 +68,7 @@ impl OpenSandbox {
         Self(Arc::new(Inner {
             directory,
             server,
+            named: NamedServers::default(),
             records: OnceLock::new(),
             owners: Mutex::default(),
         }))
@@ -97,6 +100,53 @@ impl OpenSandbox {
         })
     }
 
+    /// The server of a sandbox: the one that its run has named, or the configured one.
+    pub(crate) fn server_of(&self, record: &Record) -> Result<Server> {
+        self.server_at(record.server.as_ref())
+    }
+
+    /// A server that a run has named, or the configured one.
+    pub(crate) fn server_at(&self, named: Option<&ServerElsewhere>) -> Result<Server> {
+        match named {
+            None => self.server().cloned(),
+            Some(named) => self.0.named.find(named).ok_or_else(|| unknown(named)),
+        }
+    }
+
+    /// Lets sandboxes of a run be created at a server, with the key that is given.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses the key, which is not used then.
+    pub async fn name_server(
+        &self,
+        named: ServerElsewhere,
+        access: &Access,
+    ) -> std::result::Result<(), NamingError> {
+        self.0.named.add(named, access).await
+    }
+
+    /// Lets a run use the server of another one with the key of that, if this process has it.
+    pub fn copy_server(&self, from: &ServerElsewhere, to: ServerElsewhere) {
+        self.0.named.copy(from, to);
+    }
+
+    /// Whether this process has the key of the server that a run has named.
+    #[must_use]
+    pub fn knows(&self, named: &ServerElsewhere) -> bool {
+        self.0.named.find(named).is_some()
+    }
+
+    /// Whether a sandbox is at a server that its run has named, whose key this process does not have.
+    pub(crate) async fn lacks_key(&self, id: &SandboxId) -> bool {
+        let record = self.current(id).await;
+        record.is_ok_and(|record| record.server.is_some_and(|named| !self.knows(&named)))
+    }
+
+    /// What the copy of the workspace of a sandbox was.
+    pub(crate) fn base(&self, id: &SandboxId) -> PathBuf {
+        self.0.directory.join("workspaces").join(format!("{id}.json"))
+    }
+
     /// Whether there may be records.
     pub(crate) fn has_records(&self) -> bool {
         self.0.directory.exists()
@@ -126,7 +176,7 @@ impl OpenSandbox {
         let Some(remote) = &record.remote else {
             return Err(Error::OutcomeUnknown(format!("the creation of {}", record.id)));
         };
-        let place = self.server()?.execd(remote).await;
+        let place = self.server_of(record)?.execd(remote).await;
         place.map(Execd).map_err(|failure| failure.of_reading(SERVICE, &record.id))
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SandboxSpec};
-use stockade_runtime::{Capability, Error, Result, Status};
-use stockade_runtime_remote::{Failure, Records};
+use stockade_runtime::{Capability, Error, Result, SandboxPath, Status};
+use stockade_runtime_remote::{Copies, Failure, Records, remove_base};
 
 use crate::SERVICE;
 use crate::client::OpenSandbox;
@@ -24,8 +24,6 @@ impl OpenSandbox {
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
         let requested = [
             (spec.private_base, Capability::PrivateBase),
-            (spec.workspace.is_some(), Capability::Workspace),
-            (!spec.mounts.is_empty(), Capability::HostMounts),
             (!spec.volumes.is_empty() || !spec.caches.is_empty(), Capability::Volumes),
             (spec.ssh_agent, Capability::SshAgent),
             (!spec.access.is_empty(), Capability::AccessRules),
@@ -40,13 +38,13 @@ impl OpenSandbox {
             let text = "a directory of this host cannot be the root of a sandbox elsewhere";
             return Err(Error::Invalid(text.to_owned()));
         }
-        Ok(())
+        Copies::check(spec)
     }
 
     /// Creates a sandbox, or finds the one with this id that was created before.
     pub(crate) async fn make(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
         self.check(spec)?;
-        let server = self.server()?;
+        let server = &self.server_at(spec.server.as_ref())?;
         let records = self.records()?;
         let _lock = records.lock(id).await?;
         let requested = fingerprint(spec)?;
@@ -70,8 +68,8 @@ impl OpenSandbox {
                 Ok(status(&record))
             }
             Err(error) => {
-                // Where it is unknown whether there is one, the record stays, and it is looked for.
-                if !matches!(error, Error::OutcomeUnknown(_) | Error::Unreachable { .. }) {
+                if !stays(&error) {
+                    remove_base(&self.base(id))?;
                     records.remove(id)?;
                 }
                 Err(error)
@@ -107,15 +105,37 @@ impl OpenSandbox {
                 }
             }
         };
-        let ready = self.wait_until_ready(server, id, created).await;
-        match ready {
+        let made = match self.wait_until_ready(server, id, created).await {
+            Ok(remote) => {
+                let usable = Record { remote: Some(remote.clone()), ..record.clone() };
+                self.copy_all(&usable, spec)
+                    .await
+                    .map_err(|error| (remote.clone(), error))
+                    .map(|()| remote)
+            }
+            Err(failed) => Err(failed),
+        };
+        match made {
             Ok(remote) => Ok(remote),
+            Err((_, error)) if stays(&error) => Err(error),
             Err((remote, error)) => {
                 // Nothing is left there of what cannot be used.
                 server.delete(&remote).await.map_err(failed)?;
                 Err(error)
             }
         }
+    }
+
+    /// Copies what the sandbox sees of the host. After a crash, all of it is copied again.
+    async fn copy_all(&self, record: &Record, spec: &SandboxSpec) -> Result<()> {
+        if let Some(workspace) = &spec.workspace {
+            let inside = SandboxPath::new(&workspace.inside)?;
+            self.copy_workspace(record, &workspace.host, &inside).await?;
+        }
+        for mount in &spec.mounts {
+            self.copy_mount(record, mount).await?;
+        }
+        Ok(())
     }
 
     async fn wait_until_ready(
@@ -151,4 +171,9 @@ impl OpenSandbox {
                 server.get_sandbox(&remote).await.map_err(|f| failed(f.of_reading(SERVICE, id)))?;
         }
     }
+}
+
+/// Whether it is unknown what there is after an error, so that the record stays, and what is there is looked for.
+const fn stays(error: &Error) -> bool {
+    matches!(error, Error::OutcomeUnknown(_) | Error::Unreachable { .. })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
+use std::time::Duration;
 
 use hyper::header::{HeaderValue, RANGE};
 use hyper::{Method, StatusCode};
@@ -14,6 +15,9 @@ use tokio::io::AsyncReadExt as _;
 
 /// The most that is read of the stream of a command.
 const STREAM_BYTES: u64 = 4 << 20;
+
+/// How long a command may take that makes or reads an archive.
+const ARCHIVE: Duration = Duration::from_secs(240);
 
 /// `execd` of one sandbox.
 #[derive(Debug, Clone)]
@@ -77,6 +81,12 @@ pub(crate) struct NewFile {
 }
 
 impl Execd {
+    /// The same, for commands that make or read an archive.
+    pub(crate) fn for_archives(mut self) -> Self {
+        self.0.timeout = self.0.timeout.max(ARCHIVE);
+        self
+    }
+
     /// Whether it answers.
     pub(crate) async fn ping(&self) -> Result<(), Failure> {
         self.0.call(Method::GET, "/ping", Sent::default(), Repeat::Always).await.map(drop)

@@ -136,6 +136,10 @@ impl EventSource for Follower {
             }
             match self.look().await {
                 Ok(()) => self.last_answer = tokio::time::Instant::now(),
+                // Nothing was asked: the command goes on until the key is given again.
+                Err(_) if self.runtime.lacks_key(&self.id).await => {
+                    self.last_answer = tokio::time::Instant::now();
+                }
                 Err(error) if self.last_answer.elapsed() < OUTAGE => {
                     tracing::debug!(%error, "a command cannot be followed");
                     if matches!(

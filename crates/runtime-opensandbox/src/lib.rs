@@ -9,7 +9,10 @@
 //! The key of the server is sent to the server only, in requests about the life cycle: never to the
 //! address of a sandbox, and never into one. What a sandbox answers is not trusted.
 //!
-//! Reading order: `address` (where the server is), `lifecycle` and `execd` (the operations), `record`
+//! A run of a workflow may name a server of its own: its key is in memory, and given again after a restart.
+//! Directories and files of the host are copies, and the changes in one of them are found by comparing.
+//!
+//! Reading order: `address` (where the server is), `named` (servers of runs), `lifecycle` and `execd` (the operations), `record`
 //! (what is known of a sandbox here), `client`, `creation` and `state`, `script`, `commands`, `follow` and `feed`
 //! (commands), `files`, `tree`, `runtime` (the trait). Requests, records and archives are those of
 //! `runtime-remote`.
@@ -23,6 +26,7 @@ mod feed;
 mod files;
 mod follow;
 mod lifecycle;
+mod named;
 mod record;
 mod request;
 mod runtime;
@@ -33,9 +37,10 @@ mod tree;
 
 pub use address::Address;
 pub use client::{OpenSandbox, Options};
+pub use named::{Access, NamingError};
 
 /// The server, as errors name it.
 const SERVICE: stockade_runtime_remote::Service = stockade_runtime_remote::Service {
     name: "the server of OpenSandbox",
-    key_remedy: "OPENSANDBOX_API_KEY=KEY stockade serve",
+    key_remedy: "OPENSANDBOX_API_KEY=KEY stockade serve; for a run: STOCKADE_API_KEY=KEY stockade resume RUN",
 };

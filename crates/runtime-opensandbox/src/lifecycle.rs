@@ -91,6 +91,7 @@ impl Server {
             authority: address.domain.clone(),
             path: "/v1".to_owned(),
             headers: key.map(|key| (KEY, key)).into_iter().collect(),
+            authorities: address.authorities.clone(),
             timeout: address.timeout,
         };
         Ok(Self { place, use_proxy: address.use_server_proxy })
@@ -203,6 +204,7 @@ impl Server {
             authority: authority.to_owned(),
             path: path.trim_end_matches('/').to_owned(),
             headers,
+            authorities: self.place.authorities.clone(),
             timeout: self.place.timeout,
         })
     }

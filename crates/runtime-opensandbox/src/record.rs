@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stockade_core::ending::Ending;
+use stockade_core::sandbox::ServerElsewhere;
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{EndCause, Error, Offsets, Result, State};
+use stockade_runtime_remote::Copies;
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,12 @@ pub(crate) struct Record {
     pub(crate) requested: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) working_directory: Option<String>,
+    /// The server that a run has named; absent for the one that is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<ServerElsewhere>,
+    /// The copies of directories and files of the host in it.
+    #[serde(flatten)]
+    pub(crate) copies: Copies,
     pub(crate) created_at_ms: u64,
     /// Whether it was created without a lease: the server cannot give it one.
     #[serde(default)]

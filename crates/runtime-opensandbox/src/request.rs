@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Error, Result};
-use stockade_runtime_remote::{Failure, Records, now_ms};
+use stockade_runtime_remote::{Copies, Failure, Records, now_ms};
 
 use crate::SERVICE;
 use crate::lifecycle::NewSandbox;
@@ -29,15 +29,18 @@ pub(crate) fn new_record(id: &SandboxId, spec: &SandboxSpec, requested: String) 
             .map(str::to_owned)
             .ok_or_else(|| Error::Invalid("the working directory is not text".to_owned()))
     });
+    let now = now_ms();
     Ok(Record {
         id: id.clone(),
         remote: None,
         requested,
+        server: spec.server.clone(),
+        copies: Copies::of(spec, now)?,
         labels: spec.labels.clone(),
         working_directory: directory.transpose()?,
         is_endless: spec.lease.is_none(),
-        created_at_ms: now_ms(),
-        lease_until_ms: spec.lease.map(|lease| now_ms().saturating_add(millis(lease))),
+        created_at_ms: now,
+        lease_until_ms: spec.lease.map(|lease| now.saturating_add(millis(lease))),
         ended: None,
         limits: limits(spec)?,
         execs: BTreeMap::new(),

@@ -7,17 +7,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_core::ending::Ending;
 use stockade_core::runtime::RuntimeName;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{ServerElsewhere, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
     Capability, Command, Connection, Content, EndCause, Error, Exec, FileInfo, Offsets, ReadRange,
     Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, Unsupported, WindowSize,
     WorkspaceChanges, WriteOptions,
 };
-use stockade_runtime_remote::{Failure, now_ms};
+use stockade_runtime_remote::{Failure, now_ms, remove_base};
 
 use crate::SERVICE;
 use crate::client::{OpenSandbox, missing};
+use crate::named::key_remedy;
 use crate::record::Record;
 use crate::request::{ID, OWNER, millis, remote_lease};
 use crate::status::status;
@@ -36,6 +37,17 @@ impl Runtime for OpenSandbox {
         server.check().await.map_err(|failure| Unsupported {
             reason: failure.to_string(),
             remedy: Some(format!("curl {}/sandboxes", server.name())),
+        })
+    }
+
+    async fn reaches(&self, server: &ServerElsewhere) -> std::result::Result<(), Unsupported> {
+        let found = self.server_at(Some(server)).map_err(|error| Unsupported {
+            reason: error.to_string(),
+            remedy: Some(key_remedy(&server.run)),
+        })?;
+        found.check().await.map_err(|failure| Unsupported {
+            reason: failure.to_string(),
+            remedy: Some(key_remedy(&server.run)),
         })
     }
 
@@ -75,16 +87,22 @@ impl Runtime for OpenSandbox {
     async fn cleanup(&self, id: &SandboxId) -> Result<()> {
         let records = self.records()?;
         let _lock = records.lock(id).await?;
-        let server = self.server()?;
+        let record = records.find(id)?;
+        // Without a record and a server there is nothing: it is written before one is asked.
+        if record.is_none() && self.configured().is_err() {
+            return remove_base(&self.base(id));
+        }
+        let server = self.server_at(record.as_ref().and_then(|record| record.server.as_ref()))?;
         let failed = |failure: Failure| failure.of_sandbox(SERVICE, id, "the removal");
         let wanted = [(OWNER, records.owner.as_str()), (ID, id.as_str())];
         // Also what a creation has left whose answer never came.
         let mut remotes: Vec<String> =
             server.list(&wanted).await.map_err(failed)?.into_iter().map(|found| found.id).collect();
-        remotes.extend(records.find(id)?.and_then(|record| record.remote));
+        remotes.extend(record.and_then(|record| record.remote));
         for remote in remotes {
             server.delete(&remote).await.map_err(failed)?;
         }
+        remove_base(&self.base(id))?;
         records.remove(id)
     }
 
@@ -143,7 +161,7 @@ impl Runtime for OpenSandbox {
         record.require_running("be renewed")?;
         if let Some(remote) = record.remote.as_ref().filter(|_| !record.is_endless) {
             let time = lease.map_or(WITHOUT_LEASE, remote_lease);
-            let renewed = self.server()?.renew(remote, time).await;
+            let renewed = self.server_of(&record)?.renew(remote, time).await;
             renewed.map_err(|failure| failure.of_sandbox(SERVICE, id, "the renewal"))?;
         }
         let renew = |record: &mut Record| {
@@ -162,9 +180,8 @@ impl Runtime for OpenSandbox {
         Err(Self::refused(Capability::Pause))
     }
 
-    async fn changes(&self, id: &SandboxId, _to: &Path) -> Result<WorkspaceChanges> {
-        self.current(id).await?;
-        Err(Error::Invalid(format!("the sandbox {id} has no workspace")))
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
+        self.gather(id, to).await
     }
 
     async fn snapshot_changes(

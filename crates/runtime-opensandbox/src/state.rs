@@ -20,7 +20,7 @@ impl OpenSandbox {
             }
             return Ok(status(&record));
         }
-        let found = self.server()?.get_sandbox(&remote).await;
+        let found = self.server_of(&record)?.get_sandbox(&remote).await;
         match found {
             Ok(found) => match found.status.state.as_str() {
                 "Terminated" | "Failed" | "Stopping" => {

@@ -62,6 +62,8 @@ pub struct Place {
     pub path: String,
     /// Sent with each request, and with nothing else.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Authorities that the certificate may be of besides those of the system, in PEM format.
+    pub authorities: Option<Arc<str>>,
     /// How long one request may take.
     pub timeout: Duration,
 }
@@ -261,7 +263,7 @@ impl Place {
         }
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| failed(io::Error::other(error)))?;
-        let connector = TlsConnector::from(trust().map_err(failed)?);
+        let connector = TlsConnector::from(trust(self.authorities.as_deref()).map_err(failed)?);
         let stream = connector.connect(name, stream).await.map_err(failed)?;
         Ok(Box::new(stream))
     }
@@ -277,14 +279,20 @@ impl Place {
     }
 }
 
-/// The authorities of the system.
-fn trust() -> io::Result<Arc<ClientConfig>> {
+/// The authorities of the system, and others.
+fn trust(others: Option<&str>) -> io::Result<Arc<ClientConfig>> {
     let text = AUTHORITIES.iter().find_map(|path| std::fs::read(Path::new(path)).ok());
     let mut roots = RootCertStore::empty();
     if let Some(text) = &text {
         let certificates = CertificateDer::pem_slice_iter(text);
         // Systems have some certificates that no program accepts any more.
         roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+    }
+    for certificate in
+        others.into_iter().flat_map(|text| CertificateDer::pem_slice_iter(text.as_bytes()))
+    {
+        let certificate = certificate.map_err(io::Error::other)?;
+        roots.add(certificate).map_err(io::Error::other)?;
     }
     if roots.is_empty() {
         return Err(io::Error::other("there are no authorities for TLS on this host"));
@@ -366,6 +374,7 @@ mod tests {
             authority: "a".to_owned(),
             path: String::new(),
             headers: vec![(hyper::header::AUTHORIZATION, value)],
+            authorities: None,
             timeout: Duration::from_secs(1),
         };
         assert_eq!(place.without_keys(b"no user has key-123"), "no user has [redacted]");
@@ -385,6 +394,7 @@ mod tests {
                 authority: authority.to_owned(),
                 path: String::new(),
                 headers: Vec::new(),
+                authorities: None,
                 timeout: Duration::from_secs(1),
             };
             assert_eq!(place.host_and_port(), expected, "{authority}");

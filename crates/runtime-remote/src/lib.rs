@@ -1,10 +1,11 @@
 //! What backends share whose sandboxes are on other machines: requests over HTTP, records of what may
-//! exist elsewhere, archives of directories, and the script with which a command runs. It knows no service by name.
+//! exist elsewhere, archives and copies of directories, and the script with which a command runs. It knows no service by name.
 //!
 //! An answer and an archive from elsewhere are not trusted. A key is sent in headers only, and is in no
 //! error and no log.
 
 mod archive;
+mod copies;
 mod failure;
 mod http;
 mod records;
@@ -13,6 +14,7 @@ pub mod script;
 mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
+pub use copies::{Copies, blocking, remove_base};
 pub use failure::{Failure, Service};
 pub use http::{Answer, Download, Place, Protocol, Sent};
 pub use records::{Lock, Record, Records, host_error, now_ms};

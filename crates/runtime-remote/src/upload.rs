@@ -125,6 +125,7 @@ mod tests {
             authority: listener.local_addr().unwrap().to_string(),
             path: String::new(),
             headers: Vec::new(),
+            authorities: None,
             timeout: TIMEOUT,
         };
         (listener, place)

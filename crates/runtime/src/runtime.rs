@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stockade_core::sandbox::{LimitChange, Root, User};
+use stockade_core::sandbox::{LimitChange, Root, ServerElsewhere, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId, StoredImage};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -42,6 +42,14 @@ pub trait Runtime: Debug + Send + Sync {
     /// Whether sandboxes can be created with it here, or why not: its program or service is missing.
     async fn available(&self) -> std::result::Result<(), Unsupported> {
         Ok(())
+    }
+
+    /// Whether sandboxes can be created with it at a server elsewhere that a run has named, or why not.
+    async fn reaches(&self, server: &ServerElsewhere) -> std::result::Result<(), Unsupported> {
+        Err(Unsupported {
+            reason: format!("its sandboxes are not at {}", server.url),
+            remedy: None,
+        })
     }
 
     /// Whether it supports a capability here, or why not.

@@ -29,6 +29,11 @@ pub(crate) fn check_sandbox(
     if !request.publish.is_empty() {
         return Err(refused("a port of the server's machine").remedied_by(FORWARD));
     }
+    if request.server.is_some() {
+        return Err(
+            refused("a server that a run of the server's machine uses").remedied_by("--server URL")
+        );
+    }
     match &request.network {
         None => Ok(()),
         Some(network) => check_hosts(&network.allow, &network.allow_internal),

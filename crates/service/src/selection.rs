@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stockade_api::{CreateSandbox, Result};
 use stockade_core::runtime::{Capability, RuntimeName, Support, Unselectable};
-use stockade_core::sandbox::BestEffort;
+use stockade_core::sandbox::{BestEffort, ServerElsewhere};
 use stockade_core::{Code, Problem};
 use stockade_runtime::{Runtime, Unsupported};
 
@@ -55,6 +55,16 @@ impl Inner {
     ) -> Result<&Arc<dyn Runtime>> {
         let runtime = self.runtime_by_any_name(name)?;
         self.check_capabilities(name, runtime.name(), request)?;
+        if let Some(server) = &request.server {
+            return match self.reaches(&**runtime, server).await {
+                Ok(()) => Ok(runtime),
+                Err(Unsupported { reason, remedy }) => {
+                    let message = format!("the server {} cannot be used", server.url);
+                    let problem = Problem::new(Code::Unreachable, message).because(reason);
+                    Err(problem.remedied_by(remedy.unwrap_or_default()))
+                }
+            };
+        }
         if let Err(Unsupported { reason, remedy }) = runtime.configured() {
             let message = format!("the runtime `{name}` is not configured");
             let problem = Problem::new(Code::InvalidInput, message).because(reason);
@@ -76,6 +86,18 @@ impl Inner {
     /// Whether a runtime is usable here, within the deadline.
     async fn available(&self, runtime: &dyn Runtime) -> std::result::Result<(), Unsupported> {
         let answer = tokio::time::timeout(self.options.deadline, runtime.available()).await;
+        answer.unwrap_or_else(|_| {
+            Err(Unsupported { reason: "it does not answer in time".to_owned(), remedy: None })
+        })
+    }
+
+    /// Whether a runtime reaches a server elsewhere, within the deadline.
+    async fn reaches(
+        &self,
+        runtime: &dyn Runtime,
+        server: &ServerElsewhere,
+    ) -> std::result::Result<(), Unsupported> {
+        let answer = tokio::time::timeout(self.options.deadline, runtime.reaches(server)).await;
         answer.unwrap_or_else(|_| {
             Err(Unsupported { reason: "it does not answer in time".to_owned(), remedy: None })
         })

@@ -209,6 +209,7 @@ fn specification(
         private_base: request.private_base == Some(true),
         workspace: request.workspace.clone(),
         remote_workspace: request.remote_workspace.clone(),
+        server: request.server.clone(),
         mounts: request.mounts.clone(),
         exact_paths: request.exact_paths,
         volumes: request.volumes.iter().map(|volume| volume.of(owner)).collect(),

@@ -189,7 +189,11 @@ async fn what_came_along_a_chain_of_nodes_stays_narrow() {
     let (service, me) = (&harness.service, caller("u1"));
     let run = async |node: &str, inputs: serde_json::Value| {
         let inputs = inputs.as_object().unwrap().clone();
-        service.run_node(&me, RunNode { node: node.to_owned(), inputs }).await.unwrap().outputs
+        service
+            .run_node(&me, RunNode { node: node.to_owned(), inputs, server: None })
+            .await
+            .unwrap()
+            .outputs
     };
     let mut inputs = run("SandboxCreateNode", serde_json::json!({})).await;
     let narrow = serde_json::json!([{ "path": "/tmp", "level": "read" }]);

@@ -238,6 +238,7 @@ async fn started(
                 environment: BTreeMap::new(),
                 max_concurrency: None,
                 secrets: BTreeMap::new(),
+                server: None,
             };
             workflows.up(&caller, up).await.map_err(|problem| problem.message)?;
         }

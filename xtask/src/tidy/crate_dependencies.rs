@@ -80,10 +80,10 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-runtime-opensandbox",
         &["stockade-core", "stockade-runtime", "stockade-runtime-remote"],
     ),
-    ("stockade-runtime-remote", &["stockade-core", "stockade-runtime"]),
+    ("stockade-runtime-remote", &["stockade-core", "stockade-bundle", "stockade-runtime"]),
     (
         "stockade-runtime-codeplane",
-        &["stockade-core", "stockade-bundle", "stockade-runtime", "stockade-runtime-remote"],
+        &["stockade-core", "stockade-runtime", "stockade-runtime-remote"],
     ),
     ("stockade-init", &["stockade-jail"]),
     (

@@ -261,7 +261,11 @@ Example:
   stockade init flows";
 pub const UP: &str = "\
 Example:
-  stockade up flows/workflow.tsx --input '{\"topic\": \"tests\"}'";
+  stockade up flows/workflow.tsx --input '{\"topic\": \"tests\"}'
+
+With `--server URL` or STOCKADE_SERVER the run is on this machine, and its sandboxes that name no \
+runtime are on that server, each with a copy of the project. The API key is stored with no run: after \
+the process that executes it has ended, `stockade resume` gives it again.";
 pub const RUNS: &str = "\
 Example:
   stockade runs --limit 10";

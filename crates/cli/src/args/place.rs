@@ -70,19 +70,13 @@ impl Command {
             Self::Diff(Diff { commits: false, .. }) | Self::Bundles(_) | Self::Reject(_) => {
                 Place::Anywhere
             }
-            Self::Run(_) | Self::Cache(_) => Place::AnywhereIfNamed,
+            Self::Run(_) | Self::Cache(_) | Self::Up(_) => Place::AnywhereIfNamed,
             Self::Apply(Apply { commits: false, decision, .. }) if decision.branch.is_none() => {
                 Place::AnywhereIfNamed
             }
             Self::Diff(_) | Self::Apply(_) | Self::Undo(_) | Self::History(_) | Self::Trust(_) => {
                 Place::Here("it works on the project's files, which are on this machine", LOCAL)
             }
-            Self::Up(_) => Place::Here(
-                "the workflow file, what it imports, its project and its stored progress are on this \
-                 machine; its run would be on the other one",
-                "copy the project to the server's machine, and run `stockade up` there; a run of that \
-                 server is shown by `stockade runs --server URL`; or for this machine: --server local",
-            ),
             Self::Image(image) => match &image.command {
                 image::ImageCommand::Ls(_)
                 | image::ImageCommand::Pull(_)

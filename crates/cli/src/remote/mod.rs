@@ -1,6 +1,6 @@
 //! Access to the operations for commands: through the local server of the data directory, which is
 //! started if it does not run; with `--in-process` through the service in this process; or through a
-//! server at a URL. `chosen` says which, `credentials` has the key for it, `connector` connects.
+//! server at a URL. `chosen` says which, `runs` on which of two machines a run is, `credentials` has the key for it, `connector` connects.
 
 pub(crate) mod chosen;
 pub(crate) mod connect;
@@ -8,6 +8,7 @@ mod connection;
 pub mod connector;
 pub(crate) mod credentials;
 mod reconnecting;
+pub(crate) mod runs;
 mod start;
 
 use std::fmt::Debug;
@@ -111,6 +112,15 @@ where
             act(Remote::new(Arc::clone(&server) as _, server)).await
         });
     }
+    here(mode, act)
+}
+
+/// The same with the data directory, whatever server was chosen.
+pub(crate) fn here<T, F, Fut>(mode: ServerMode, act: F) -> Result<T, Failure>
+where
+    F: FnOnce(Remote) -> Fut,
+    Fut: Future<Output = Result<T, Failure>>,
+{
     if mode.in_process {
         return block_on(in_process(act));
     }

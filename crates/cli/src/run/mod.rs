@@ -313,6 +313,7 @@ pub(crate) fn request(
         root,
         private_base: requested.private_base,
         remote_workspace: None,
+        server: None,
         workspace: Some(workspace),
         mounts: requested.mounts,
         exact_paths: false,

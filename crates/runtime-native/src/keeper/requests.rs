@@ -319,6 +319,7 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         workspace,
         // No sandbox of this host is one.
         remote_workspace: _,
+        server: _,
         mounts,
         // It says something about the workspace and the mounts only.
         exact_paths: _,

@@ -35,7 +35,7 @@ pub async fn run(
         return Err(Problem::new(Code::InvalidInput, message).because(format!("there are {names}")));
     };
     let ports = Ports::new(node, request.inputs)?;
-    let call = Call { sandboxes, caller, ports: &ports };
+    let call = Call { sandboxes, caller, ports: &ports, server: request.server };
     let made: Result<Map<String, Value>> = match node.name {
         "SandboxCreateNode" => state::create(&call).await,
         "SandboxExecuteNode" => commands::execute(&call).await,

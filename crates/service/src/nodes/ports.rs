@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use stockade_api::{Caller, Problem, Proxy, Result, Sandboxes};
 use stockade_core::access::{Level, Rules};
+use stockade_core::sandbox::ServerElsewhere;
 use stockade_core::{Code, SandboxId};
 
 use super::table::{Node, PASSTHROUGH};
@@ -22,6 +23,8 @@ pub(super) struct Call<'a> {
     pub(super) sandboxes: &'a dyn Sandboxes,
     pub(super) caller: &'a Caller,
     pub(super) ports: &'a Ports,
+    /// The server elsewhere for a sandbox that names no runtime.
+    pub(super) server: Option<ServerElsewhere>,
 }
 
 impl Call<'_> {

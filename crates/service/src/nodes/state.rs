@@ -6,10 +6,14 @@ use stockade_api::{
 };
 use stockade_core::Code;
 use stockade_core::network::secret::BoundSecret;
+use stockade_core::runtime::RuntimeName;
 
 use super::ports::{Call, members, to_value};
 use crate::failure::invalid;
 use crate::fireflow::{self, Status};
+
+/// The runtime of servers elsewhere.
+const ELSEWHERE: &str = RuntimeName::OpenSandbox.as_str();
 
 /// Creates a sandbox.
 pub(super) async fn create(call: &Call<'_>) -> Result<Map<String, Value>> {
@@ -28,6 +32,9 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Map<String, Value>> {
         network.get_or_insert_default().secrets.extend(bound);
     }
     let seconds: Option<f64> = ports.optional("timeoutSeconds")?;
+    let named: Option<String> = ports.optional("runtime")?;
+    let is_elsewhere = named.as_deref().is_none_or(|name| name == ELSEWHERE);
+    let server = call.server.clone().filter(|_| is_elsewhere);
     let request = CreateSandbox {
         image: ports.optional("image")?.filter(|image: &String| image != "host"),
         limits: ports.or_default("resources")?,
@@ -39,7 +46,8 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Map<String, Value>> {
         proxy: ports.optional("proxyConfig")?,
         metadata: ports.or_default("metadata")?,
         workspace_id: ports.optional("workspaceId")?,
-        runtime: ports.optional("runtime")?,
+        runtime: named.or_else(|| server.as_ref().map(|_| ELSEWHERE.to_owned())),
+        server,
         expiry: seconds.map_or(Expiry::Default, Expiry::Seconds),
         ..CreateSandbox::default()
     };

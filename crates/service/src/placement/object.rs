@@ -149,7 +149,7 @@ fn new(request: &Value) -> New<'_> {
     };
     let volumes = request.get("volumes").and_then(Value::as_array).into_iter().flatten();
     New {
-        is_local: ["workspace", "publish"].into_iter().any(has),
+        is_local: ["workspace", "publish", "server"].into_iter().any(has),
         snapshot: member("image").and_then(|image| image.strip_prefix(SNAPSHOT)),
         volumes: volumes.filter_map(|volume| volume.get("name")?.as_str()).collect(),
         workspace: member("workspaceId"),

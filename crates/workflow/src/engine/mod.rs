@@ -24,6 +24,7 @@ mod provider_cleanups;
 mod redaction;
 mod run;
 mod run_secrets;
+mod run_servers;
 mod sandbox;
 mod schemas;
 mod start;
@@ -38,6 +39,7 @@ pub use commands::OuterSandbox;
 pub use commands::helper::process as command_process;
 pub use options::{ImagePrograms, Options};
 pub use prepare::{child_program, preview, preview_rust};
+pub use run_servers::Servers;
 pub use start::StartRun;
 pub use workflows::Workflows;
 

@@ -8,6 +8,7 @@ use stockade_api::Sandboxes;
 use stockade_core::sandbox::HostMount;
 
 use super::commands::{self, OuterSandbox};
+use super::run_servers::Servers;
 use crate::authoring::Processes;
 use crate::rust_workflow::RustWorkflow;
 
@@ -37,6 +38,8 @@ pub struct Options {
     /// Executes commands, agents and the children of a `<Sandbox>`, for the owner of their run. If
     /// absent, they are rejected.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
+    /// The servers elsewhere that runs may name for their sandboxes. If absent, none.
+    pub servers: Option<Arc<dyn Servers>>,
     /// Where commands and agents are executed if `sandboxes` is absent: beside this process, which is
     /// in a sandbox itself. Set it only if the kernel confirms that.
     pub outer_sandbox: Option<OuterSandbox>,
@@ -68,6 +71,7 @@ impl Options {
             child_programs: Vec::new(),
             image_programs: None,
             sandboxes: None,
+            servers: None,
             outer_sandbox: None,
             agents: None,
             providers: None,

@@ -12,7 +12,7 @@ use super::commands;
 use super::options::Options;
 use super::problem::from_user_code;
 use super::redaction::Redaction;
-use super::sandbox::impossible;
+use super::sandbox::{impossible, impossible_node};
 use super::schemas::Schemas;
 use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
@@ -181,6 +181,7 @@ pub(super) fn impossible_sandbox(
 ) -> Option<String> {
     match &task.work {
         Work::Sandbox(sandbox) => impossible(sandbox, environment),
+        Work::Node(node) => impossible_node(node, environment),
         _ => None,
     }
 }

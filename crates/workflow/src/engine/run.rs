@@ -78,6 +78,7 @@ async fn prepare(
     let store: &dyn Store = state.store();
     let no_record = || Failure::new("not_found", format!("there is no record of run {run}"));
     let row = runs::find(store, run).await?.ok_or_else(no_record)?;
+    context.wait(state.servers.wait(run, &row.environment)).await?;
     let redaction = Redaction::default();
     redaction.add_environment(&row.environment);
     let refused = |error| Ok(Err(redaction.task_error(TaskError::from(error))));

@@ -11,6 +11,7 @@ use super::metrics::CleanupTimes;
 use super::options::Options;
 use super::provider_cleanups::ProviderCleanups;
 use super::run_secrets::RunSecrets;
+use super::run_servers::RunServers;
 use super::schemas::Schemas;
 use super::user_code::UserCode;
 use crate::sync::lock;
@@ -30,6 +31,8 @@ pub(crate) struct EngineState {
     pub(super) provider_cleanups: ProviderCleanups,
     /// The values of the secrets of runs.
     pub(super) secrets: RunSecrets,
+    /// The servers elsewhere that hold the sandboxes of runs.
+    pub(super) servers: RunServers,
     /// User code whose realm is already loaded, by the runs that it was loaded for.
     prepared: Mutex<HashMap<String, UserCode>>,
 }
@@ -39,6 +42,7 @@ impl EngineState {
         Self {
             store,
             executor: executor(&options),
+            servers: RunServers::new(options.servers.clone()),
             options,
             schemas: Schemas::default(),
             cleanup_times: CleanupTimes::default(),

@@ -59,7 +59,8 @@ impl Workflows {
     /// # Errors
     /// If the store cannot be used.
     pub async fn is_needed(&self) -> Result<bool, Problem> {
-        if self.engine.running() == 0 {
+        // A run that waits for the key of its server continues where that is given.
+        if self.engine.running() <= self.state.servers.waiting() {
             return Ok(false);
         }
         if self.state.provider_requests.load(Ordering::Relaxed) > 0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
+use stockade_api::variables::SERVER;
 use stockade_api::{Run, RunStatus};
 use stockade_core::Time;
 use stockade_durable::{Row, Statement, Store};
@@ -83,6 +84,7 @@ const RUN: &str = "SELECT id, name, file, status, input, output, error, parent_i
 
 fn read(row: &Row) -> Result<RunRow> {
     let word = row.text(3)?;
+    let environment: BTreeMap<String, String> = read_json(row, 13)?;
     let run = Run {
         id: row.text(0)?.to_owned(),
         name: row.text(1)?.to_owned(),
@@ -97,11 +99,12 @@ fn read(row: &Row) -> Result<RunRow> {
         finished_at: row.optional_integer(10)?.map(Time::from_ms),
         program: row.text(11)?.to_owned(),
         wake_at: row.optional_integer(16)?.map(Time::from_ms),
+        server: environment.get(SERVER).cloned(),
     };
     Ok(RunRow {
         run,
         generation: row.integer(12)?,
-        environment: read_json(row, 13)?,
+        environment,
         max_concurrency: row.optional_integer(14)?.and_then(|number| u32::try_from(number).ok()),
         idempotency_key: read_optional_text(row, 15)?,
     })

@@ -311,6 +311,7 @@ async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
         accept_changes,
         retry: false,
         secrets: BTreeMap::new(),
+        server: None,
     };
     let refused = world.workflows.resume_run(&world.caller, resume(false)).await.unwrap_err();
     assert_eq!(refused.code, Code::Conflict, "{refused:?}");
@@ -342,6 +343,7 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
         accept_changes: false,
         retry: false,
         secrets: BTreeMap::new(),
+        server: None,
     };
     world.workflows.resume_run(&world.caller, resume).await.unwrap();
     assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);

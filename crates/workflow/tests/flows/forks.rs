@@ -26,7 +26,7 @@ impl World {
     async fn fork(&self, run: &Run, task: &str, iteration: Option<u32>) -> Result<Run, Problem> {
         let (source, task) = (run.id.clone(), task.to_owned());
         let (run_id, directory, secrets) = (None, None, BTreeMap::new());
-        let fork = Fork { source, task, iteration, run_id, directory, secrets };
+        let fork = Fork { source, task, iteration, run_id, directory, secrets, server: None };
         self.workflows.fork(&self.caller, fork).await
     }
 

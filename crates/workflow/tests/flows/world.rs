@@ -53,6 +53,7 @@ impl World {
             child_programs: Vec::new(),
             image_programs: None,
             sandboxes: None,
+            servers: None,
             outer_sandbox: None,
             agents: Some(directory.path().join("agents.json")),
             host_paths: None,
@@ -87,6 +88,7 @@ impl World {
             environment: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
             max_concurrency: None,
             secrets: BTreeMap::new(),
+            server: None,
         };
         self.workflows.up(&self.caller, up).await
     }

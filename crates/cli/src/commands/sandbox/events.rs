@@ -9,11 +9,14 @@ use crate::commands::print::{print_line, print_text};
 use crate::commands::workflow::events::{EventFilter, is_of_kind, print_events};
 use crate::commands::workflow::or_no_run_or_sandbox;
 use crate::problem::Failure;
-use crate::remote;
+use crate::remote::runs::{RunName, with_run};
+use crate::remote::{self, Remote};
 
 /// Prints them, and with `--follow` also future ones.
 pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
-    remote::with(arguments.server_mode, async |remote| {
+    let name = arguments.id.as_deref().map(RunName::Exact);
+    let mode = arguments.server_mode;
+    let print = async |remote: Remote| {
         if let Some(id) = &arguments.id {
             let from = i64::try_from(arguments.after).unwrap_or(i64::MAX);
             let Events { follow, json, ref kind, .. } = arguments;
@@ -73,5 +76,9 @@ pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
             }
         }
         Ok(0)
-    })
+    };
+    match name {
+        Some(name) => with_run(mode, name, print),
+        None => remote::with(mode, print),
+    }
 }

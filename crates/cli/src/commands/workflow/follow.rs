@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use stockade_api::{Follow, Inspection, Run, RunById, RunStatus, RunUpdate, SandboxInfo, Wait};
 
+use stockade_core::Code;
+
 use super::live::Live;
 use crate::commands::print::{escaped, notify, print, print_line};
 use crate::problem::Failure;
-use crate::remote::Remote;
+use crate::remote::{Remote, runs};
 
 /// How long one request may wait for its response.
 pub const WAIT_MS: u32 = 20_000;
@@ -61,7 +63,18 @@ async fn follow_one(
             longest = longest.min(LIVE_WAIT_MS);
         }
         let request = Follow { id: id.to_owned(), from, wait_ms: longest, known_status };
-        Ok(remote.workflows.follow(remote.caller(), request).await?)
+        match remote.workflows.follow(remote.caller(), request.clone()).await {
+            // The process that had the key of the server of the run has ended.
+            Err(problem) if problem.code == Code::Unauthenticated => {
+                let run =
+                    remote.workflows.run(remote.caller(), RunById { id: id.to_owned() }).await?;
+                match runs::give_key(remote, &run).await? {
+                    true => Ok(remote.workflows.follow(remote.caller(), request).await?),
+                    false => Err(problem.into()),
+                }
+            }
+            followed => Ok(followed?),
+        }
     };
     let (mut has_bundles, mut continued_as) = (false, None);
     let print = |event: &Value| {

@@ -7,14 +7,15 @@ use super::{find, follow};
 use crate::args::workflow::OneRun;
 use crate::commands::print::{escaped, print, print_text};
 use crate::problem::Failure;
-use crate::remote;
+use crate::remote::runs::{self, RunName};
 
 /// Prints it.
 pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
-    let found = remote::with(arguments.server_mode, async |remote| {
-        let request = RunById { id: find(&remote, &arguments.id).await?.id };
-        Ok(remote.workflows.inspect(remote.caller(), request).await?)
-    })?;
+    let found =
+        runs::with_run(arguments.server_mode, RunName::Any(&arguments.id), async |remote| {
+            let request = RunById { id: find(&remote, &arguments.id).await?.id };
+            Ok(remote.workflows.inspect(remote.caller(), request).await?)
+        })?;
     if arguments.json {
         let mut answer = serde_json::to_value(&found).unwrap_or_default();
         // The records of waits, which a child in a sandbox writes too, have milliseconds.
@@ -39,6 +40,9 @@ fn text(found: &Inspection) -> String {
     line("workflow", &run.name);
     line("file", &run.file);
     line("status", run.status.as_str());
+    if let Some(server) = &run.server {
+        line("server", server);
+    }
     line("input", &run.input.to_string());
     if let Some(origin) = forked_from {
         let ForkOrigin { run, task, iteration, tasks, directory } = origin;

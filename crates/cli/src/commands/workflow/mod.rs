@@ -67,7 +67,7 @@ pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
 }
 
 /// The run of a file of the current project that was started last, without child runs.
-pub(super) async fn latest(remote: &Remote) -> Result<Option<Run>, Failure> {
+pub(crate) async fn latest(remote: &Remote) -> Result<Option<Run>, Failure> {
     let project = current_project()?;
     let request = ListRuns { limit: MAX_RUNS };
     let runs = remote.workflows.runs(remote.caller(), request).await?;

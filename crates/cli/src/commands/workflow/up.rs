@@ -11,6 +11,7 @@ use crate::args::workflow::Up;
 use crate::commands::print::{notify, print_text};
 use crate::problem::{Failure, caused};
 use crate::remote;
+use crate::remote::runs::{self, RunName};
 use crate::secrets::refuse_set_twice;
 
 /// Starts it. The exit code reports how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
@@ -18,8 +19,8 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     if let Some(from) = &arguments.from {
         return fork(&arguments, from);
     }
-    let request = request(&arguments)?;
-    remote::with(arguments.server_mode, async |remote| {
+    let request = stockade_api::Up { server: runs::access_to_chosen()?, ..request(&arguments)? };
+    remote::here(arguments.server_mode, async |remote| {
         let run = remote.workflows.up(&remote.idempotent(), request).await?;
         if arguments.detach {
             print_text(&format!("{}\n", run.id))?;
@@ -45,14 +46,17 @@ fn fork(arguments: &Up, from: &str) -> Result<u8, Failure> {
     let directory = arguments.directory.as_ref().map(std::path::absolute).transpose();
     let directory = directory.map_err(|error| caused(Code::Io, &error))?;
     let secrets = secret_values(&arguments.secret)?;
-    remote::with(arguments.server_mode, async |remote| {
+    runs::with_run(arguments.server_mode, RunName::Any(name), async |remote| {
+        let source = find(&remote, name).await?;
+        let server = runs::access_for(&remote, &source).await?;
         let request = Fork {
-            source: find(&remote, name).await?.id,
+            source: source.id,
             task: task.to_owned(),
             iteration,
             run_id: Some(run_id(arguments)),
             directory,
             secrets,
+            server,
         };
         let run = remote.workflows.fork(&remote.idempotent(), request).await?;
         if arguments.detach {
@@ -112,5 +116,6 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
         environment,
         max_concurrency: arguments.max_concurrency,
         secrets,
+        server: None,
     })
 }

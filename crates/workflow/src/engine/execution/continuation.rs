@@ -76,6 +76,7 @@ impl Execution {
                 ..StartOptions::default()
             };
             self.state.secrets.copy(&self.run.id, &id);
+            self.state.servers.copy(&self.run.id, &id, &environment);
             let input = Input { run: id.clone() };
             self.context.engine().start(NAME, &input, options).await?;
         }

@@ -11,6 +11,7 @@ use stockade_service::nodes::{PASSTHROUGH, STREAM, find};
 
 use super::state::Execution;
 use crate::engine::commands::no_executor;
+use crate::engine::run_servers;
 use crate::engine::task_error::TaskError;
 use crate::graph::PortNode;
 use crate::schedule::Key;
@@ -48,12 +49,15 @@ impl Execution {
                 }
             }
         }
+        let environment = self.run.environment();
+        let server = run_servers::of(&environment);
+        let server = server.map(|url| run_servers::named(&self.run.id, url));
         let attempt = self.tasks.current_attempt(key);
         NodeCall {
             sandboxes: self.state.options.sandboxes.clone(),
             owner: self.run.origin.owner.clone(),
             key: self.run.attempt_name(key, attempt),
-            request: RunNode { node: node.name.clone(), inputs },
+            request: RunNode { node: node.name.clone(), inputs, server },
             timeout,
         }
     }

@@ -60,6 +60,8 @@ impl Workflows {
             RunId::Existing(run) => return Ok(*run),
             RunId::New(id) => id,
         };
+        self.state.servers.copy(&row.run.id, &id, &row.environment);
+        self.state.servers.renew(&id, &row.environment, request.server.clone()).await?;
         let state = run_state::load(self.state.store(), &row.run.id).await.map_err(from_store)?;
         let step = find_step(&state.tasks, &row, &request)?;
         let history = self.history(&row, &step).await?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use stockade_api::variables::SERVER;
 use stockade_api::{
     Ack, Caller, Decide, FindRun, Follow, Fork, Inspection, LATEST, ListRuns, ListSandboxes,
     Measure, Measurements, Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SecretValue,
@@ -28,7 +29,7 @@ use super::prepare::{check_executable, load};
 use super::problem::{from_store, run_stopped, workflow_changed};
 use super::start::{RunId, RunRequest, stored_program};
 use super::workflows::Workflows;
-use super::{metrics, run, run_secrets};
+use super::{metrics, run, run_secrets, run_servers};
 use crate::schedule::Key;
 use crate::store::answers::Question;
 use crate::store::runs::{self, RunRow};
@@ -56,20 +57,27 @@ impl stockade_api::Workflows for Workflows {
             let message = format!("the secret {error}");
             Problem::new(Code::InvalidInput, message).remedied_by("--secret NAME@HOST")
         })?;
-        let id = match self.reserve_id(caller, request.run_id).await? {
-            RunId::Existing(run) => {
-                self.state.secrets.add(&run.id, request.secrets);
-                return Ok(*run);
-            }
-            RunId::New(id) => id,
+        run_servers::check_environment(&request.environment)?;
+        let (reserved, server) = (self.reserve_id(caller, request.run_id).await?, request.server);
+        let id = match &reserved {
+            RunId::Existing(run) => run.id.clone(),
+            RunId::New(id) => id.clone(),
         };
+        let mut environment = request.environment;
+        if let Some(access) = server {
+            environment.insert(SERVER.to_owned(), access.url.clone());
+            self.state.servers.add(&id, access).await?;
+        }
+        if let RunId::Existing(run) = reserved {
+            self.state.secrets.add(&run.id, request.secrets);
+            return Ok(*run);
+        }
         let realms = self.state.options.realms.clone();
-        let environment = &request.environment;
         let (user_code, rendering) =
-            load(realms, &request.file, &id, &request.input, environment, &self.state.schemas)
+            load(realms, &request.file, &id, &request.input, &environment, &self.state.schemas)
                 .await?;
         let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
-        let Up { input, environment, max_concurrency, secrets, .. } = request;
+        let Up { input, max_concurrency, secrets, .. } = request;
         // Its first task may need them at once.
         self.state.secrets.add(&id, secrets);
         let new = RunRequest { id, file, input, environment, max_concurrency, fork: None };
@@ -169,6 +177,7 @@ impl stockade_api::Workflows for Workflows {
         let row = self.find_own(caller, &request.id).await?;
         let (run, id) = (row.run.clone(), request.id.as_str());
         run_secrets::check_named(id, &row.environment, request.secrets.keys())?;
+        self.state.servers.renew(id, &row.environment, request.server).await?;
         self.give_secrets(caller, id, &request.secrets).await;
         self.state.secrets.add(id, request.secrets);
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
@@ -334,7 +343,9 @@ impl Workflows {
         let stopped = self.engine.stopped(&workflow_of(row)?).filter(|error| {
             !row.run.status.is_terminal() && !matches!(error, stockade_durable::Error::ShuttingDown)
         });
-        Ok(stopped.map(|error| run_stopped(&row.run.id, error)))
+        let stopped = stopped.map(|error| run_stopped(&row.run.id, error));
+        let missing = || self.state.servers.missing(&row.run.id, &row.environment);
+        Ok(stopped.or_else(|| missing().filter(|_| !row.run.status.is_terminal())))
     }
 
     async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {

@@ -20,9 +20,10 @@ use super::enclosing::Lineage;
 use super::handle::{SandboxHandle, WaitOutcome};
 use super::nested::ChildStep;
 use super::remote::RemoteIds;
-use super::{child_wait, request, result};
+use super::{at_server, child_wait, request, result};
 use crate::engine::clock::now_ms;
 use crate::engine::commands::{CommandOutput, RUN_LABEL, SANDBOX_LABEL, output_event};
+use crate::engine::run_servers;
 use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
 use crate::graph::{Sandbox, ToolLimits};
@@ -381,8 +382,7 @@ impl SandboxAttempt {
         match options.image_programs.as_ref().filter(|_| local.image.is_some() && !is_container) {
             Some(programs) => mounts.extend(programs.mounts(PROGRAMS.as_ref()).map_err(failed)?),
             // A command needs none, and elsewhere each one is copied.
-            None if sandbox.command.is_some()
-                && local.selected == RuntimeName::Codeplane.as_str() => {}
+            None if sandbox.command.is_some() && is_copied(&local.selected) => {}
             None => mounts.extend(
                 options
                     .child_programs
@@ -418,6 +418,9 @@ impl SandboxAttempt {
             limits: local.limits,
             network: local.network.clone(),
             remote_workspace: local.remote_workspace.clone(),
+            server: run_servers::of(&self.environment)
+                .filter(|_| local.runtime == at_server::RUNTIME.as_str())
+                .map(|url| run_servers::named(&self.run, url)),
             idle_timeout_seconds: local.idle_timeout_seconds,
             publish: local.ports.clone(),
             runtime: Some(local.runtime.to_owned()),
@@ -427,6 +430,11 @@ impl SandboxAttempt {
             ..CreateSandbox::default()
         }
     }
+}
+
+/// Whether what a sandbox of a runtime mounts is copied to another machine.
+fn is_copied(runtime: &str) -> bool {
+    [RuntimeName::Codeplane, RuntimeName::OpenSandbox].iter().any(|own| own.as_str() == runtime)
 }
 
 /// The id of the child's run.

@@ -5,9 +5,10 @@
 //!
 //! Reading order: `attempt` (the data of an attempt), `steps` (what it does, in order), `start` (its
 //! row and its request), `local` and `provider` (the two ways to execute it), `collect` (its result),
-//! `settle` (its review). `child_wait` handles a child that waits, `nested` the sandboxes that a child
+//! `settle` (its review). `at_server` places the sandboxes of a run at a server elsewhere. `child_wait` handles a child that waits, `nested` the sandboxes that a child
 //! requests.
 
+mod at_server;
 mod attempt;
 mod child_runs;
 mod child_wait;
@@ -31,6 +32,7 @@ mod start;
 mod steps;
 mod tidy;
 
+pub(in crate::engine) use at_server::impossible_node;
 pub(in crate::engine) use request::impossible;
 
 pub(crate) use attempt::{AttemptOutcome, SandboxAttempt};

@@ -14,9 +14,10 @@ use stockade_core::smithers_egress::{self, Contract};
 use stockade_core::{VolumeName, parse_bytes, parse_cpus};
 use stockade_service::allowed_host_path;
 
+use super::at_server;
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
-use crate::engine::run_secrets;
 use crate::engine::task_error::TaskError;
+use crate::engine::{run_secrets, run_servers};
 use crate::graph::{Sandbox, ToolLimits, nearest, unknown_egress};
 
 /// The default runtime, as in the documentation of `<Sandbox>`.
@@ -243,11 +244,20 @@ pub(in crate::engine) fn impossible(
     if sandbox.workflow.is_none() && sandbox.command.is_none() && sandbox.provider.is_none() {
         return Some("a <Sandbox> needs `workflow`, children, or `command`".to_owned());
     }
+    let placed = match at_server::place(sandbox, environment) {
+        Ok(placed) => placed,
+        Err(refused) => return Some(refused.message),
+    };
+    let (sandbox, url) = match &placed {
+        Some(placed) => (placed, run_servers::of(environment)),
+        None => (sandbox, None),
+    };
     let checked = contract(sandbox).and_then(|contract| match sandbox.provider {
         Some(_) => Ok(()),
         None => local(sandbox, contract.as_ref(), environment).map(drop),
     });
-    checked.err().map(|error| error.message)
+    let remedy = url.map(at_server::remedy).unwrap_or_default();
+    checked.err().map(|error| error.message + &remedy)
 }
 
 /// Why no requested runtime can ever execute a sandbox, because of one of its attributes. `None` if

@@ -10,6 +10,7 @@ impl SandboxAttempt {
     /// Executes the attempt, or the rest of it after a crash.
     pub(crate) async fn execute(mut self) -> Result<AttemptOutcome, TaskError> {
         self.narrow()?;
+        self.place()?;
         let Work::Sandbox(sandbox) = &self.task.work else {
             return Err(failed("the task is not a sandbox"));
         };
