@@ -1,10 +1,12 @@
 //! What backends share whose sandboxes are on other machines: requests over HTTP, records of what may
-//! exist elsewhere, archives of directories, and the script with which a command runs. It knows no service by name.
+//! exist elsewhere, archives of directories, what was changed in a copy of one, and the script with which a command
+//! runs. It knows no service by name.
 //!
 //! An answer and an archive from elsewhere are not trusted. A key is sent in headers only, and is in no
 //! error and no log.
 
 mod archive;
+mod copied_directory;
 mod failure;
 mod http;
 mod records;
@@ -13,6 +15,7 @@ pub mod script;
 mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
+pub use copied_directory::{Base, remove_all};
 pub use failure::{Failure, Service};
 pub use http::{Answer, Download, Place, Protocol, Sent};
 pub use records::{Lock, Record, Records, host_error, now_ms};

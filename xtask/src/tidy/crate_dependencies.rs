@@ -80,7 +80,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-runtime-opensandbox",
         &["stockade-core", "stockade-runtime", "stockade-runtime-remote"],
     ),
-    ("stockade-runtime-remote", &["stockade-core", "stockade-runtime"]),
+    ("stockade-runtime-remote", &["stockade-core", "stockade-bundle", "stockade-runtime"]),
     (
         "stockade-runtime-codeplane",
         &["stockade-core", "stockade-bundle", "stockade-runtime", "stockade-runtime-remote"],
@@ -92,7 +92,14 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     (
         "stockade-runtime-kubernetes",
-        &["stockade-core", "stockade-pod", "stockade-runtime", "stockade-runtime-native"],
+        &[
+            "stockade-core",
+            "stockade-bundle",
+            "stockade-pod",
+            "stockade-runtime",
+            "stockade-runtime-native",
+            "stockade-runtime-remote",
+        ],
     ),
     (
         "stockade-runtime-docker",
