@@ -118,10 +118,17 @@ fn kubernetes(workspace: &Workspace, skips: &SkipLog) -> Vec<Step> {
         ["--package", "stockade-runtime-kubernetes", "--features", "kubernetes"];
     let mut clippy = workspace.cargo();
     clippy.arg("clippy").args(PACKAGE).args(["--tests", "--", "--deny", "warnings"]);
+    // The server with pods, for the test that runs workflows in them.
+    let mut server = workspace.cargo();
+    server.args(["build", "--package", "stockade-host", "--features", "stockade-host/kubernetes"]);
     let mut nextest = workspace.cargo();
     nextest.args(["nextest", "run", "--profile", "ci"]).args(PACKAGE);
     nextest.env(skip_log::VARIABLE, skips.path());
-    vec![Step::program("kubernetes clippy", clippy), Step::program("kubernetes", nextest)]
+    vec![
+        Step::program("kubernetes clippy", clippy),
+        Step::program("kubernetes server", server),
+        Step::program("kubernetes", nextest),
+    ]
 }
 
 /// The pages that are checked in are what their sources give.

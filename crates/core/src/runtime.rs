@@ -163,6 +163,11 @@ impl RuntimeName {
         matches!(self, Self::Codeplane)
     }
 
+    /// Whether it copies what its sandboxes see of this host, which another machine cannot show.
+    pub const fn copies_files(self) -> bool {
+        matches!(self, Self::Codeplane | Self::OpenSandbox | Self::Kubernetes)
+    }
+
     /// Whether its sandboxes reach the network of a service elsewhere, and nothing here can prevent that.
     pub const fn has_open_network(self) -> bool {
         matches!(self, Self::Codeplane)
@@ -293,8 +298,9 @@ const fn kubernetes(capability: Capability) -> Support {
     match capability {
         Capability::HostRoot => Support::No("a pod starts from an image"),
         Capability::Users => Support::No("all commands of a pod run as one user"),
-        Capability::Workspace | Capability::HostMounts => {
-            Support::No("a pod runs on a node, which does not have the directories of this host")
+        Capability::Workspace => Support::Conditional("as a copy, which is compared at the end"),
+        Capability::HostMounts => {
+            Support::Conditional("read-only, as copies that are made at the start")
         }
         Capability::Volumes => Support::No("the volumes of an owner are on this host"),
         Capability::Snapshot => Support::No("the file system of a pod cannot be stored"),

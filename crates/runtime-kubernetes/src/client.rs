@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::watch::Watch;
 
 /// The directory of the runtime, below the data directory, and the file with the name of the installation.
-const DIRECTORY: &str = "runtime-kubernetes";
+pub(crate) const DIRECTORY: &str = "runtime-kubernetes";
 const INSTALLATION: &str = "installation";
 /// What names the image of our own programs.
 const NO_IMAGE: &str = "export STOCKADE_KUBERNETES_IMAGE=REGISTRY/stockade:TAG";

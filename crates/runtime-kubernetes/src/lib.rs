@@ -19,6 +19,8 @@ mod client;
 #[cfg(feature = "kubernetes")]
 mod cluster;
 #[cfg(feature = "kubernetes")]
+mod copies;
+#[cfg(feature = "kubernetes")]
 mod events;
 #[cfg(feature = "kubernetes")]
 mod failure;

@@ -55,12 +55,17 @@ impl Kubernetes {
             }
             Err(error) => return Err(error),
         };
+        if is_new {
+            // What is known of a pod that the cluster has lost is not true of this one.
+            self.forget_copies(id)?;
+        }
         let started = self.start(opened, id, spec).await;
         match started {
             // Another request has started it.
             Err(error @ Error::Conflict(_)) => Err(error),
             Err(error) if is_new => {
                 let _ = self.remove(opened, id).await;
+                let _ = self.forget_copies(id);
                 Err(error)
             }
             other => other,
@@ -74,6 +79,7 @@ impl Kubernetes {
             isolation: Box::new(request::isolation(spec, self.options().runtime_class.as_deref())),
         };
         let status: Status = self.ask(id, &start).await?;
+        self.copy_all(id, spec).await?;
         Ok(localized(status, &pod))
     }
 

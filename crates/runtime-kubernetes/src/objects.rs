@@ -18,7 +18,7 @@ pub(crate) const CONTAINER: &str = "sandbox";
 /// The user of a sandbox that names none.
 pub(crate) const ORDINARY: User = User { user: 1000, group: 1000 };
 /// The home directory, as in every runtime.
-const HOME: &str = "/home/user";
+pub(crate) const HOME: &str = "/home/user";
 /// What a file system in memory holds for secrets.
 const SECRETS_BYTES: &str = "1Mi";
 /// What init containers and processes of ours need besides the commands.
@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) runtime_class: Option<String>,
     /// How long the pod lives at most, in seconds.
     pub(crate) lifetime_seconds: u64,
+    /// The directories of copies, each of which has a volume.
+    pub(crate) copies: Vec<String>,
 }
 
 /// What identifies the sandbox of a pod.
@@ -124,6 +126,16 @@ pub(crate) fn pod_spec(plan: &Plan) -> Value {
         "securityContext": rights,
         "volumeMounts": [mount("programs", PROGRAMS)],
     });
+    let mut mounts = vec![
+        read_only,
+        mount("data", VOLUME),
+        mount("home", HOME),
+        mount("temporary", "/tmp"),
+        mount("more-temporary", "/var/tmp"),
+        mount("secrets", secrets),
+    ];
+    let copies = || plan.copies.iter().enumerate().map(|(at, path)| (format!("copy-{at}"), path));
+    mounts.extend(copies().map(|(name, path)| mount(&name, path)));
     let sandbox = json!({
         "name": CONTAINER,
         "image": plan.image,
@@ -131,16 +143,18 @@ pub(crate) fn pod_spec(plan: &Plan) -> Value {
         "resources": resources(&plan.limits),
         "securityContext": rights,
         "terminationMessagePolicy": "File",
-        "volumeMounts": [
-            read_only,
-            mount("data", VOLUME),
-            mount("home", HOME),
-            mount("temporary", "/tmp"),
-            mount("more-temporary", "/var/tmp"),
-            mount("secrets", secrets),
-        ],
+        "volumeMounts": mounts,
     });
     let empty = |name: &str| json!({ "name": name, "emptyDir": {} });
+    let mut volumes = vec![
+        empty("programs"),
+        empty("data"),
+        empty("home"),
+        empty("temporary"),
+        empty("more-temporary"),
+        json!({ "name": "secrets", "emptyDir": { "medium": "Memory", "sizeLimit": SECRETS_BYTES } }),
+    ];
+    volumes.extend(copies().map(|(name, _)| empty(&name)));
     let mut spec = json!({
         "activeDeadlineSeconds": plan.lifetime_seconds,
         "automountServiceAccountToken": false,
@@ -164,17 +178,7 @@ pub(crate) fn pod_spec(plan: &Plan) -> Value {
         "setHostnameAsFQDN": false,
         "shareProcessNamespace": false,
         "terminationGracePeriodSeconds": 1,
-        "volumes": [
-            empty("programs"),
-            empty("data"),
-            empty("home"),
-            empty("temporary"),
-            empty("more-temporary"),
-            {
-                "name": "secrets",
-                "emptyDir": { "medium": "Memory", "sizeLimit": SECRETS_BYTES },
-            },
-        ],
+        "volumes": volumes,
     });
     if let Some(class) = &plan.runtime_class {
         spec["runtimeClassName"] = json!(class);
@@ -287,6 +291,7 @@ mod tests {
             },
             runtime_class: Some("gvisor".to_owned()),
             lifetime_seconds: 3600,
+            copies: vec!["/workspace".to_owned()],
         }
     }
 
@@ -318,6 +323,7 @@ mod tests {
         let mounts = spec["containers"][0]["volumeMounts"].as_array().unwrap();
         let programs = mounts.iter().find(|mount| mount["mountPath"] == json!(PROGRAMS)).unwrap();
         assert_eq!(programs["readOnly"], json!(true));
+        assert!(mounts.iter().any(|mount| mount["mountPath"] == json!("/workspace")));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use stockade_core::sandbox::{LimitName, Root, User};
 use stockade_core::{Enforcement, Isolation, Level, LimitReport, SandboxSpec, WallReport};
 use stockade_runtime::{Error, Result, Unsupported};
 
+use crate::copies;
 use crate::objects::{ORDINARY, Plan};
 use crate::options::Options;
 
@@ -34,8 +35,6 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
     let requested = [
         (matches!(spec.root, Root::Host), Capability::HostRoot),
         (spec.private_base, Capability::PrivateBase),
-        (spec.workspace.is_some(), Capability::Workspace),
-        (!spec.mounts.is_empty(), Capability::HostMounts),
         (!spec.volumes.is_empty() || !spec.caches.is_empty(), Capability::Volumes),
         (!spec.access.is_empty(), Capability::AccessRules),
         (spec.network.is_some(), Capability::Egress),
@@ -95,6 +94,7 @@ pub(crate) fn plan(spec: &SandboxSpec, options: &Options, own_image: String) -> 
         limits: spec.limits,
         runtime_class: options.runtime_class.clone(),
         lifetime_seconds: options.lifetime.as_secs(),
+        copies: copies::directories(spec)?,
     })
 }
 
@@ -102,9 +102,10 @@ pub(crate) fn user(spec: &SandboxSpec) -> User {
     spec.user.unwrap_or(ORDINARY)
 }
 
-/// What the keeper of the pod is asked for: limits are for the cluster to enforce.
+/// What the keeper of the pod is asked for: limits are for the cluster to enforce, and files of this host are
+/// copied when it runs.
 pub(crate) fn inside(spec: &SandboxSpec) -> SandboxSpec {
-    SandboxSpec { user: Some(user(spec)), ..spec.clone() }
+    SandboxSpec { user: Some(user(spec)), workspace: None, mounts: Vec::new(), ..spec.clone() }
 }
 
 /// The isolation of a pod, as far as its objects request it: the kubelet puts it in force.

@@ -116,7 +116,8 @@ impl Runtime for Kubernetes {
         if self.is_unused() {
             return Ok(());
         }
-        self.remove(self.opened().await?, id).await
+        self.remove(self.opened().await?, id).await?;
+        self.forget_copies(id)
     }
 
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
@@ -179,9 +180,9 @@ impl Runtime for Kubernetes {
         Err(refused(Capability::Pause))
     }
 
-    async fn changes(&self, id: &SandboxId, _to: &Path) -> Result<WorkspaceChanges> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
         self.inspect(id).await?;
-        Err(Error::Invalid(format!("the sandbox {id} has no workspace")))
+        self.gather(id, to).await
     }
 
     async fn snapshot_changes(

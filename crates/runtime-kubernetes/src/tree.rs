@@ -238,7 +238,7 @@ fn host(path: &Path, source: io::Error) -> Error {
     Error::Host { path: path.display().to_string(), source }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -5,6 +5,7 @@
 //! error and no log.
 
 mod archive;
+mod copied_directory;
 mod copies;
 mod failure;
 mod http;
@@ -14,6 +15,7 @@ pub mod script;
 mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
+pub use copied_directory::remove_all;
 pub use copies::{Copies, blocking, remove_base};
 pub use failure::{Failure, Service};
 pub use http::{Answer, Download, Place, Protocol, Sent};

@@ -92,7 +92,13 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     (
         "stockade-runtime-kubernetes",
-        &["stockade-core", "stockade-pod", "stockade-runtime", "stockade-runtime-native"],
+        &[
+            "stockade-core",
+            "stockade-pod",
+            "stockade-runtime",
+            "stockade-runtime-native",
+            "stockade-runtime-remote",
+        ],
     ),
     (
         "stockade-runtime-docker",

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers fail by panicking")]
 
 mod agents;
+mod copies;
 mod double;
 mod doubled;
 mod faults;
 mod inside;
 mod manifests;
 mod real;
+mod workflows;

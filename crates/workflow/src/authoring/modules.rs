@@ -41,6 +41,26 @@ const HOST: [&str; 13] = [
     "worker_threads",
 ];
 
+/// Modules of Node.js whose names packages have as well. Such a name without a package is one of Node.js.
+const ALSO_PACKAGES: [&str; 16] = [
+    "assert",
+    "async_hooks",
+    "buffer",
+    "cluster",
+    "console",
+    "constants",
+    "dns",
+    "events",
+    "perf_hooks",
+    "punycode",
+    "querystring",
+    "readline",
+    "string_decoder",
+    "timers",
+    "url",
+    "util",
+];
+
 /// A program that is loaded from a file.
 #[derive(Debug)]
 pub(crate) enum Program {
@@ -152,6 +172,9 @@ impl Disk {
                 directory.is_dir().then_some(directory)
             });
             let directory = directory.ok_or_else(|| {
+                if is_also_package(specifier) {
+                    return unavailable(specifier);
+                }
                 let meant = nearest(specifier, NAMES);
                 let hint = meant.map(|meant| format!(" — did you mean \"{meant}\"?"));
                 let hint = hint.unwrap_or_else(|| {
@@ -172,6 +195,9 @@ impl Disk {
                     }
                     other => other,
                 };
+                if matches!(why, PackageError::NotInstalled(_)) && is_also_package(specifier) {
+                    return unavailable(specifier);
+                }
                 format!(
                     "cannot import the package \"{specifier}\": {why}. Packages that need Node.js need an engine on Node.js, which is planned"
                 )
@@ -262,11 +288,17 @@ fn host_module_error(specifier: &str) -> Option<String> {
     let is_host = specifier.starts_with("node:")
         || specifier.starts_with("bun:")
         || HOST.contains(&specifier.split('/').next().unwrap_or_default());
-    is_host.then(|| {
-        format!(
-            "\"{specifier}\" is not available: a workflow file has no access to files, programs or the network of the host; use a command instead, as agent={{{{ command: … }}}} or <Sandbox command=…>. An engine on Node.js is planned"
-        )
-    })
+    is_host.then(|| unavailable(specifier))
+}
+
+fn is_also_package(specifier: &str) -> bool {
+    ALSO_PACKAGES.contains(&specifier.split('/').next().unwrap_or_default())
+}
+
+fn unavailable(specifier: &str) -> String {
+    format!(
+        "\"{specifier}\" is not available: a workflow file has no access to files, programs or the network of the host; use a command instead, as agent={{{{ command: … }}}} or <Sandbox command=…>. An engine on Node.js is planned"
+    )
 }
 
 fn relative(root: &Path, path: &Path) -> Option<String> {
@@ -307,6 +339,11 @@ mod tests {
         write("p/node_modules/zod/package.json", "{}");
         let why = found("ai").unwrap_err();
         assert!(why.contains("\"ai\": ai is not installed. Packages that need"), "{why}");
+        // A module of Node.js is no package that could be installed.
+        for name in ["util", "timers/promises", "node:util", "fs"] {
+            let why = found(name).unwrap_err();
+            assert!(why.contains("is not available") && why.contains("is planned"), "{why}");
+        }
         write("p/.smithers/package.json", "{}");
         write("p/.smithers/workflows/flow.tsx", "flow");
         let pack = place.path().join("p/.smithers/workflows/flow.tsx");

@@ -134,6 +134,10 @@ fn bubblewrap(container: &Value, place: &Path, user: (u64, u64)) -> Command {
             continue;
         }
         let directory = volume(place, name, user);
+        // A container engine makes the directories above as well.
+        for above in Path::new(path).ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
+            command.args(["--perms", "755", "--dir"]).arg(above);
+        }
         let bind = if mount["readOnly"] == true { "--ro-bind" } else { "--bind" };
         command.arg(bind).arg(directory).arg(path);
     }

@@ -189,8 +189,10 @@ impl SandboxAttempt {
                 handle.create(create).await?;
                 // The child's program creates the directory itself.
                 match &sandbox.command {
-                    Some(_) => handle.make_directory("result", request::RESULT).await,
-                    None => Ok(()),
+                    Some(_) if !has_result_mount(local) => {
+                        handle.make_directory("result", request::RESULT).await
+                    }
+                    _ => Ok(()),
                 }
             };
             timings.measure(Operation::Create, created).await?;
@@ -377,18 +379,23 @@ impl SandboxAttempt {
             mount(bundle, request::REQUEST),
         ];
         let options = &self.state.options;
+        let selected = RuntimeName::select(&local.selected).ok();
         // A container gets such programs from its runtime.
-        let is_container = local.selected == RuntimeName::Docker.as_str();
+        let is_container = selected == Some(RuntimeName::Docker);
         match options.image_programs.as_ref().filter(|_| local.image.is_some() && !is_container) {
-            Some(programs) => mounts.extend(programs.mounts(PROGRAMS.as_ref()).map_err(failed)?),
             // A command needs none, and elsewhere each one is copied.
-            None if sandbox.command.is_some() && is_copied(&local.selected) => {}
+            _ if sandbox.command.is_some() && selected.is_some_and(RuntimeName::copies_files) => {}
+            Some(programs) => mounts.extend(programs.mounts(PROGRAMS.as_ref()).map_err(failed)?),
             None => mounts.extend(
                 options
                     .child_programs
                     .iter()
                     .map(|(name, program)| mount(program.clone(), &format!("{PROGRAMS}/{name}"))),
             ),
+        }
+        if has_result_mount(local) {
+            directory.create_fresh("result")?;
+            mounts.push(mount(directory.path.join("result"), request::RESULT));
         }
         mounts.extend(local.mounts.iter().cloned());
         let mut request = self.with_properties(local, mounts);
@@ -432,9 +439,9 @@ impl SandboxAttempt {
     }
 }
 
-/// Whether what a sandbox of a runtime mounts is copied to another machine.
-fn is_copied(runtime: &str) -> bool {
-    [RuntimeName::Codeplane, RuntimeName::OpenSandbox].iter().any(|own| own.as_str() == runtime)
+/// Whether the directory of the result is a copy of an empty one: only such directories can be written in a pod.
+fn has_result_mount(local: &request::Local) -> bool {
+    RuntimeName::select(&local.selected) == Ok(RuntimeName::Kubernetes)
 }
 
 /// The id of the child's run.

@@ -296,6 +296,10 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
             ));
         }
     }
+    // Every sandbox of a workflow works on the project.
+    if let Support::No(reason) = own.declares(Capability::Workspace) {
+        return Some(format!("the runtime `{name}` executes no <Sandbox>: {reason}"));
+    }
     let needed = [
         ("image", Capability::HostRoot, sandbox.image.is_none()),
         ("image", Capability::Images, sandbox.image.is_some()),
