@@ -26,14 +26,14 @@ enum Initial {
 
 /// All files of a copy at its beginning, by their paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base(BTreeMap<Vec<u8>, Initial>);
+pub(crate) struct Base(BTreeMap<Vec<u8>, Initial>);
 
 impl Base {
     /// What an archive that [`pack`](crate::pack) has made contains.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn of(archive: &File) -> io::Result<Self> {
+    pub(crate) fn of(archive: &File) -> io::Result<Self> {
         let mut archive = archive.try_clone()?;
         archive.rewind()?;
         let mut base = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Base {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(&self, to: &Path) -> Result<()> {
+    pub(crate) fn write(&self, to: &Path) -> Result<()> {
         // Paths are bytes, which no key of an object of JSON can be.
         let text = serde_json::to_vec(&self.0.iter().collect::<Vec<_>>());
         let text = text.map_err(|error| host_error(to, error.into()))?;
@@ -73,7 +73,7 @@ impl Base {
     ///
     /// # Errors
     /// It cannot be read, or is something else.
-    pub fn read(from: &Path) -> Result<Self> {
+    pub(crate) fn read(from: &Path) -> Result<Self> {
         let text = fs::read(from).map_err(|error| host_error(from, error))?;
         let pairs: Vec<_> =
             serde_json::from_slice(&text).map_err(|error| host_error(from, error.into()))?;
@@ -84,7 +84,7 @@ impl Base {
     ///
     /// # Errors
     /// A file of the copy cannot be read or removed.
-    pub fn leave_changes(&self, copy: &Path) -> Result<Vec<RelativePath>> {
+    pub(crate) fn leave_changes(&self, copy: &Path) -> Result<Vec<RelativePath>> {
         let mut removed: Vec<RelativePath> = Vec::new();
         // A directory comes before what is in it.
         for (path, initial) in &self.0 {
