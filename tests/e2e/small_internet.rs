@@ -372,22 +372,23 @@ fn hosts_of_version_6_are_reached_and_what_leads_inside_is_not() {
         }
         let literal = format!("[{NETWORK_6}:10]:80");
         let inside = ["private6.test", "mapped6.test", "translated6.test", "mixed.test"];
-        let mut options = vec!["--allow", HOST_6, "--allow", &literal];
+        let mut options = vec!["--allow", HOST_6, "--allow", "web.test", "--allow", &literal];
         options.extend(inside.iter().flat_map(|name| ["--allow", *name]));
         let lookups: Vec<_> =
             inside.iter().map(|name| format!("curl -s -m 20 https://{name}/")).collect();
         let script = format!(
             "curl -s --http2 https://{HOST_6}/two; curl -s --http1.1 https://{HOST_6}/one; \
              curl -4 -s http://{HOST_6}/four; curl -g -s http://{literal}/literal; \
+             curl -6 -s --noproxy '*' https://{HOST_6}/six; curl -6 -s --noproxy '*' https://web.test/any; \
              curl -g -s http://[{NETWORK_6}:1]/other; {}; true",
             lookups.join("; ")
         );
         let outcome = internet.shell(&options, &script);
-        for url in ["/two", "/one", "/four", "/literal"] {
+        for url in ["/two", "/one", "/four", "/literal", "/six", "/any"] {
             assert!(outcome.stdout.contains(&format!("\"url\":\"{url}\"")), "{url}: {outcome}");
         }
         let told = internet.take();
-        assert_eq!(told.len(), 4, "{told:?}");
+        assert_eq!(told.len(), 6, "{told:?}");
         for name in inside {
             let line = outcome.stderr.lines().find(|line| line.contains(name));
             assert!(
@@ -439,7 +440,8 @@ fn packages_are_installed_and_repositories_cloned() {
              && git push -q origin main && echo pushed";
         let outcome = internet.shell(&["--policy", &policy], script);
         for expected in ["pip tiny", "npm tiny", "git tiny"] {
-            assert!(outcome.stdout.contains(expected), "{expected}: {outcome}");
+            let servers = internet.told();
+            assert!(outcome.stdout.contains(expected), "{expected}: {outcome}{servers}");
         }
         assert!(!outcome.stdout.contains("pushed"), "{outcome}");
         assert!(outcome.stderr.contains("request-not-allowed"), "{outcome}");
@@ -447,7 +449,8 @@ fn packages_are_installed_and_repositories_cloned() {
         let allow = ["--allow", "pypi.test", "--allow", "npm.test", "--allow", "git.test"];
         let outcome = internet.shell(&allow, script);
         for expected in ["pip tiny", "npm tiny", "git tiny", "pushed"] {
-            assert!(outcome.stdout.contains(expected), "{expected}: {outcome}");
+            let servers = internet.told();
+            assert!(outcome.stdout.contains(expected), "{expected}: {outcome}{servers}");
         }
     });
 }

@@ -10,7 +10,17 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::meter::Meter;
 
+/// How much is read at a time, and the most of it from a connection on which much arrives.
 pub(crate) const BUFFER_BYTES: usize = 32 << 10;
+const MOST_BYTES: usize = 128 << 10;
+
+/// Empties a buffer for the next bytes. One that was full becomes larger.
+pub(crate) fn renew(buffer: &mut Vec<u8>) {
+    let was_full = buffer.len() == buffer.capacity();
+    let size = if was_full { buffer.len().saturating_mul(2).min(MOST_BYTES) } else { 0 };
+    buffer.clear();
+    buffer.reserve(size.max(BUFFER_BYTES));
+}
 
 /// The side at which copying failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,9 +110,9 @@ impl Activity {
         to: &mut (impl AsyncWrite + Unpin),
         count: &AtomicU64,
     ) -> Result<(), CopyError> {
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        let mut buffer = Vec::new();
         loop {
-            buffer.clear();
+            renew(&mut buffer);
             let length = self.read(from, &mut buffer).await.map_err(|_| CopyError::Read)?;
             if length == 0 {
                 return Ok(());

@@ -1,6 +1,8 @@
 //! The resolver for sandboxes: queries are answered by the policy, with addresses that stand for
 //! names. `message` is the format, `stub` queries the name servers of the host.
 
+#[cfg(test)]
+mod hostile_tests;
 pub mod message;
 mod stub;
 

@@ -6,7 +6,7 @@ use std::io::{self, Cursor};
 use std::sync::Arc;
 
 use stockade_core::network::{Host, Name, Policy, Refusal, Transport};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -31,6 +31,12 @@ use crate::response::Exchange;
 use crate::round_trip::{Outgoing, round_trip};
 use crate::sandbox::{Sandbox, check_request};
 use crate::trust::Trust;
+
+/// How much is read of a connection at once: the library for TLS asks for a part of a record.
+const RECORDS_BYTES: usize = 64 << 10;
+
+/// A TLS connection to a host.
+type Secured<'a> = client::TlsStream<BufReader<&'a mut TcpStream>>;
 
 /// The host, and the credentials for it.
 pub(crate) struct Interception<'a> {
@@ -65,7 +71,8 @@ impl Interception<'_> {
         (traffic, carried): (&Traffic, &Carried),
     ) -> Result<(), RelayError> {
         let (from, to) = inside.split();
-        let inside = tokio::io::join(Cursor::new(hello).chain(from), to);
+        let from = BufReader::with_capacity(RECORDS_BYTES, Cursor::new(hello).chain(from));
+        let inside = tokio::io::join(from, to);
         let starting = LazyConfigAcceptor::new(Acceptor::default(), inside);
         let started = timeout(limits.first_bytes, starting).await.map_err(|_| RelayError::Io)?;
         let start = started.map_err(|error| self.handshake_failure(&error))?;
@@ -219,10 +226,11 @@ impl Interception<'_> {
         outside: &'a mut TcpStream,
         limits: &Limits,
         protocols: &[Protocol],
-    ) -> Result<client::TlsStream<&'a mut TcpStream>, NotSecured> {
+    ) -> Result<Secured<'a>, NotSecured> {
         let server = ServerName::try_from(self.name.as_str().to_owned());
         let server = server.map_err(|error| NotSecured::because(error.to_string()))?;
         let config = self.trust.offering(protocols);
+        let outside = BufReader::with_capacity(RECORDS_BYTES, outside);
         let connecting = TlsConnector::from(config).connect(server, outside);
         let connected = timeout(limits.connect, connecting).await;
         let connected =
@@ -282,7 +290,7 @@ impl Offered {
 }
 
 /// Whether a host has chosen HTTP/2.
-fn is_version2(outside: &client::TlsStream<&mut TcpStream>) -> bool {
+fn is_version2(outside: &Secured<'_>) -> bool {
     outside.get_ref().1.alpn_protocol() == Some(Protocol::Http2.name())
 }
 

@@ -37,6 +37,8 @@ mod listeners;
 mod meter;
 #[cfg(test)]
 mod misuse_tests;
+#[cfg(test)]
+mod name_forms_tests;
 mod name_table;
 mod negotiation;
 mod placeholders;

@@ -13,9 +13,11 @@ use tokio::time::{Instant, sleep_until};
 const BURST: Duration = Duration::from_millis(50);
 /// What is sent at once lasts so long at most, so that connections take turns.
 const PIECES_PER_SECOND: u64 = 20;
-/// The smallest and the largest piece.
+/// The smallest and the largest piece, and the largest one of limited traffic, of which a last piece that
+/// is too large is not sent.
 const SMALLEST: u64 = 512;
-const LARGEST: u64 = 32 << 10;
+const LARGEST: u64 = 128 << 10;
+const LARGEST_OF_LIMITED: u64 = 32 << 10;
 
 /// The meter of one sandbox.
 #[derive(Debug)]
@@ -51,7 +53,9 @@ impl Meter {
     /// How many bytes are admitted at a time.
     pub(crate) fn piece(&self) -> usize {
         let piece = self.bandwidth.load(Ordering::Relaxed) / PIECES_PER_SECOND;
-        usize::try_from(piece.clamp(SMALLEST, LARGEST)).unwrap_or(usize::MAX)
+        let is_limited = self.bytes.load(Ordering::Relaxed) != u64::MAX;
+        let largest = if is_limited { LARGEST_OF_LIMITED } else { LARGEST };
+        usize::try_from(piece.clamp(SMALLEST, largest)).unwrap_or(usize::MAX)
     }
 
     /// Waits until so many bytes may be sent. Never ends if they exceed the limit: the connection is

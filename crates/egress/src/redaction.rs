@@ -222,6 +222,9 @@ impl BodyRedaction {
     /// Adds bytes, and forwards all but the end of the last run that could belong to a value: as much as
     /// the longest value has without its last byte.
     pub(crate) fn push(&mut self, bytes: &[u8], output: &mut Vec<u8>) {
+        if self.redaction.is_empty() {
+            return output.extend_from_slice(bytes);
+        }
         let known = self.raw.len();
         self.raw.extend_from_slice(bytes);
         self.held.extend_from_slice(bytes);

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::activity::{Activity, BUFFER_BYTES};
+use crate::activity::{Activity, BUFFER_BYTES, renew};
 use crate::body::ResponseBody;
 use crate::first_bytes::body::Body;
 use crate::limits::Limits;
@@ -197,8 +197,7 @@ impl<Source: AsyncRead + Unpin, Target: AsyncWrite + Unpin> Receiving<'_, Source
                 Ok(false) => {}
                 Err(_) => return Err(RelayError::Cut),
             }
-            buffer.clear();
-            buffer.reserve(BUFFER_BYTES);
+            renew(&mut buffer);
             match self.next(&mut buffer, body.quiet()).await? {
                 Arrival::Bytes => {}
                 Arrival::Quiet => body.release(&mut output),

@@ -7,7 +7,7 @@ use stockade_core::network::Refusal;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 
-use crate::activity::{Activity, BUFFER_BYTES};
+use crate::activity::{Activity, renew};
 use crate::first_bytes::body::Body;
 use crate::placeholders::Search;
 use crate::watch::Seen;
@@ -60,11 +60,11 @@ impl<Source: AsyncRead + Unpin, Target: AsyncWrite + Unpin> Sending<'_, Source, 
             self.write(&held).await?;
             body = Body::Open;
         }
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        let mut buffer = Vec::new();
         // A direction whose request is complete is not shut down: some servers take that for a
         // cancelled request.
         while !body.is_complete() {
-            buffer.clear();
+            renew(&mut buffer);
             let read = self.activity.read(self.from, &mut buffer).await;
             if read.map_err(|_| SendError::Read)? == 0 {
                 return self.to.shutdown().await.map_err(|_| SendError::Write);

@@ -18,7 +18,7 @@ use crate::testing::{PATIENCE, World, echo, mirror, policy, rest, sandbox};
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The first message of a TLS handshake for a host.
-fn hello(host: &str) -> Vec<u8> {
+pub(crate) fn hello(host: &str) -> Vec<u8> {
     let sized = |content: &[u8]| {
         [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat()
     };

@@ -3,16 +3,19 @@
 //! skipped; `cargo xtask ci --install` installs them.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+#[path = "servers/heads/mod.rs"]
+mod heads;
 #[path = "servers/paths.rs"]
 mod paths;
+#[path = "servers/process.rs"]
+mod process;
 #[path = "servers/requests.rs"]
 mod requests;
 
-use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,72 +24,33 @@ use stockade_core::SandboxId;
 use stockade_core::network::{Name, Policy};
 use stockade_egress::{Limits, Listeners, NotFound, Options, Queue, Resolution, Resolve, Sandbox};
 
+use process::{PATIENCE, Server};
 use requests::{ALLOWED, OTHER};
 
-/// How long to wait for a server that starts, or that leaves a connection open.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a server may leave a connection open.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A server in a directory of its own.
-struct Server {
-    process: Child,
-    directory: PathBuf,
-    address: SocketAddr,
+/// The hosts of all requests so far: lower case, without port and final dot.
+fn hosts(server: &Server) -> Vec<String> {
+    let plain = |line: &str| {
+        let host = line.strip_prefix("HOST ").unwrap_or(line).to_ascii_lowercase();
+        let host = host.split(':').next().unwrap_or_default();
+        host.strip_suffix('.').unwrap_or(host).to_owned()
+    };
+    server.log().lines().map(plain).collect()
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-impl Server {
-    fn start(name: &str, command: impl FnOnce(&Path, u16) -> Command) -> Self {
-        let directory = std::env::temp_dir().join(format!("servers-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let log = File::create(directory.join("log")).unwrap();
-        let errors = File::create(directory.join("errors")).unwrap();
-        let mut command = command(&directory, address.port());
-        let process = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap();
-        let server = Self { process, directory, address };
-        let tries = PATIENCE.as_millis() / 20;
-        for _ in 0..tries {
-            if TcpStream::connect(address).is_ok() {
-                return server;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+/// The hosts, once there are so many.
+fn wait_for_hosts(server: &Server, count: usize) -> Vec<String> {
+    let tries = PATIENCE.as_millis() / 20;
+    for _ in 0..tries {
+        let hosts = hosts(server);
+        if hosts.len() >= count {
+            return hosts;
         }
-        panic!("{name}: {}", std::fs::read_to_string(server.directory.join("errors")).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
     }
-
-    /// The hosts of all requests so far: lower case, without port and final dot.
-    fn hosts(&self) -> Vec<String> {
-        let log = std::fs::read(self.directory.join("log")).unwrap();
-        let log = String::from_utf8_lossy(&log).into_owned();
-        let plain = |line: &str| {
-            let host = line.strip_prefix("HOST ").unwrap_or(line).to_ascii_lowercase();
-            let host = host.split(':').next().unwrap_or_default();
-            host.strip_suffix('.').unwrap_or(host).to_owned()
-        };
-        log.lines().map(plain).collect()
-    }
-
-    /// The hosts, once there are so many.
-    fn wait_for(&self, count: usize) -> Vec<String> {
-        let tries = PATIENCE.as_millis() / 20;
-        for _ in 0..tries {
-            let hosts = self.hosts();
-            if hosts.len() >= count {
-                return hosts;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("{:?}", self.hosts())
-    }
+    panic!("{:?}", hosts(server))
 }
 
 /// Both names have the address of this machine.
@@ -107,16 +71,27 @@ fn sandbox(runtime: &tokio::runtime::Runtime, denied: Option<serde_json::Value>)
     let denied =
         denied.map(|requests| json!({"action": "deny", "target": ALLOWED, "requests": requests}));
     let rules: Vec<_> = [rule(ALLOWED), rule("127.0.0.1")].into_iter().chain(denied).collect();
-    let policy: Policy =
-        serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap();
+    let _inside = runtime.enter();
+    serve(&sandbox_with(policy(&rules)))
+}
+
+fn policy(rules: &[serde_json::Value]) -> Policy {
+    serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap()
+}
+
+fn sandbox_with(policy: Policy) -> Arc<Sandbox> {
     let (queue, _) = Queue::new(1);
-    let options = Options {
+    Sandbox::new(Options {
         id: SandboxId::new("sb1").unwrap(),
         policy,
         limits: Limits::default(),
         resolve: Arc::new(Loopback),
         record: Arc::new(queue),
-    };
+    })
+}
+
+/// Serves a sandbox in the current runtime; the address of its proxy.
+fn serve(sandbox: &Arc<Sandbox>) -> SocketAddr {
     let listener = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -131,9 +106,8 @@ fn sandbox(runtime: &tokio::runtime::Runtime, denied: Option<serde_json::Value>)
         std::os::fd::OwnedFd::from(datagrams),
         streams.into(),
     ];
-    let _inside = runtime.enter();
     let listeners = Listeners::from_descriptors(descriptors).unwrap();
-    runtime.spawn(Sandbox::new(options).serve(listeners));
+    tokio::spawn(Arc::clone(sandbox).serve(listeners));
     address
 }
 
@@ -182,11 +156,11 @@ fn compare(server: &Server) {
     let proxy = sandbox(&runtime, None);
     // The server shows which host it takes, both without the proxy and through it.
     direct(server.address, OTHER, "/");
-    assert_eq!(server.wait_for(1), [OTHER]);
+    assert_eq!(wait_for_hosts(server, 1), [OTHER]);
     let honest = format!("GET / HTTP/1.1\r\nHost: {ALLOWED}\r\n\r\n");
     let answer = exchange(proxy, server.address, &[honest.as_bytes()]);
     assert!(answer.ends_with(b"served\n"), "{}", String::from_utf8_lossy(&answer));
-    assert_eq!(server.wait_for(2), [OTHER, ALLOWED]);
+    assert_eq!(wait_for_hosts(server, 2), [OTHER, ALLOWED]);
     let checked = sandbox(&runtime, Some(json!({"paths": ["/denied/*"]})));
     paths::compare(checked, server.address);
     let requests = requests::all();
@@ -205,7 +179,7 @@ fn compare(server: &Server) {
             });
         }
     });
-    let mut known = server.hosts();
+    let mut known = hosts(server);
     if known.iter().skip(1).all(|host| host == ALLOWED) {
         return;
     }
@@ -213,12 +187,12 @@ fn compare(server: &Server) {
     for request in &requests {
         exchange(proxy, server.address, &[request]);
         std::thread::sleep(Duration::from_millis(5));
-        let hosts = server.hosts();
-        let new: Vec<_> = hosts.iter().skip(known.len()).collect();
+        let now = hosts(server);
+        let new: Vec<_> = now.iter().skip(known.len()).collect();
         if new.iter().any(|host| *host != ALLOWED) {
             panic!("{new:?}: {:?}", String::from_utf8_lossy(request));
         }
-        known = hosts;
+        known = now;
     }
     panic!("only in parts: {known:?}");
 }
@@ -227,35 +201,17 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers").join(name)
 }
 
-/// A program, from `PATH` or from where Debian installs servers; if there is none, records a skip.
-fn program(name: &str, package: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let found = directories.map(|directory| directory.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        let reason = format!("{name} is not installed: apt-get install {package}");
-        stockade_test_support::skipped(&reason);
-    }
-    found
-}
-
 #[test]
 fn nginx_takes_nothing_for_another_host() {
-    let Some(nginx) = program("nginx", "nginx-light") else { return };
+    let Some(nginx) = process::program("nginx", "nginx-light") else { return };
     compare(&Server::start("nginx", |directory, port| {
-        let text = std::fs::read_to_string(file("nginx.conf")).unwrap();
-        let text = text.replace("DIRECTORY", directory.to_str().unwrap());
-        let configuration = directory.join("nginx.conf");
-        std::fs::write(&configuration, text.replace("PORT", &port.to_string())).unwrap();
-        let mut command = Command::new(nginx);
-        command.arg("-e").arg(directory.join("error.log")).arg("-c").arg(configuration);
-        command
+        process::nginx(&nginx, (&file("nginx.conf"), directory), port)
     }));
 }
 
 #[test]
 fn node_takes_nothing_for_another_host() {
-    let Some(node) = program("node", "nodejs") else { return };
+    let Some(node) = process::program("node", "nodejs") else { return };
     compare(&Server::start("node", |_, port| {
         let mut command = Command::new(node);
         command.arg(file("node.js")).arg(port.to_string());
@@ -265,7 +221,7 @@ fn node_takes_nothing_for_another_host() {
 
 #[test]
 fn python_takes_nothing_for_another_host() {
-    let Some(python) = program("python3", "python3") else { return };
+    let Some(python) = process::program("python3", "python3") else { return };
     compare(&Server::start("python", |_, port| {
         let mut command = Command::new(python);
         command.arg(file("python.py")).arg(port.to_string());
@@ -275,16 +231,7 @@ fn python_takes_nothing_for_another_host() {
 
 #[test]
 fn waitress_takes_nothing_for_another_host() {
-    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/python/bin/python");
-    let has_waitress = |python: &Path| {
-        let imported = Command::new(python).args(["-c", "import waitress"]).output();
-        imported.is_ok_and(|output| output.status.success())
-    };
-    let candidates = [python, PathBuf::from("python3")];
-    let Some(python) = candidates.into_iter().find(|python| has_waitress(python)) else {
-        stockade_test_support::skipped("waitress is not installed: cargo xtask ci installs it");
-        return;
-    };
+    let Some(python) = process::python_with("waitress", "python") else { return };
     compare(&Server::start("waitress", |_, port| {
         let mut command = Command::new(python);
         command.arg(file("waitress_server.py")).arg(port.to_string());
@@ -294,15 +241,9 @@ fn waitress_takes_nothing_for_another_host() {
 
 #[test]
 fn go_takes_nothing_for_another_host() {
-    let Some(go) = program("go", "golang-go") else { return };
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("servers-go");
-    let mut build = Command::new(go);
-    build.args(["build", "-o"]).arg(&binary).arg(file("server.go"));
-    build.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"));
-    let built = build.env("GOFLAGS", "-mod=mod").env("GOPROXY", "off").output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let Some(program) = process::built_by_go(&file("server.go"), "servers-go") else { return };
     compare(&Server::start("go", |_, port| {
-        let mut command = Command::new(binary);
+        let mut command = Command::new(program);
         command.arg(port.to_string());
         command
     }));

@@ -139,6 +139,8 @@ async function git(request, response) {
       ...(request.headers["git-protocol"] ? { GIT_PROTOCOL: request.headers["git-protocol"] } : {}),
     },
   });
+  // It may end before it has read everything.
+  backend.stdin.on("error", () => {});
   backend.stdin.end(body);
   backend.stderr.pipe(process.stderr);
   const all = await read(backend.stdout);

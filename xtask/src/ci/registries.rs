@@ -65,9 +65,10 @@ const ENVIRONMENTS: [(&str, &str); 9] = [
     ("sdk", "sdk.txt"),
 ];
 
-/// Those of frameworks, which only `ci --all` installs: the name, the lock file, and the minor version of Python 3 that
-/// the packages need.
-const FRAMEWORKS: [(&str, &str, u32); 4] = [
+/// Those of frameworks and of a server, which only `ci --all` installs: the name, the lock file, and the minor version
+/// of Python 3 that the packages need.
+const MORE_ENVIRONMENTS: [(&str, &str, u32); 5] = [
+    ("hypercorn", "hypercorn.txt", 11),
     ("openai-agents", "openai-agents.txt", 10),
     ("smolagents", "smolagents.txt", 10),
     ("inspect", "inspect.txt", 12),
@@ -85,7 +86,7 @@ pub(super) fn pypi(workspace: &Workspace, all: bool) -> anyhow::Result<Outcome> 
         }
     }
     let mut skipped = None;
-    for (name, lock, minor) in FRAMEWORKS.iter().filter(|_| all) {
+    for (name, lock, minor) in MORE_ENVIRONMENTS.iter().filter(|_| all) {
         let outcome = match python(*minor) {
             Some(python) => environment(workspace, &python, (*name, *lock))?,
             None => Outcome::Skipped(format!("{name} needs Python 3.{minor} or later")),

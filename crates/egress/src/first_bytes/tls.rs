@@ -80,7 +80,9 @@ fn host_name(content: &[u8]) -> Result<String, &'static str> {
     let mut list = Reader(content.vector16().ok_or(SHORT)?);
     let kind = list.take(1).ok_or(SHORT)?;
     let name = list.vector16().ok_or(SHORT)?;
-    if kind != [HOST_NAME] || !list.0.is_empty() || !content.0.is_empty() {
+    // In ASCII only (RFC 6066, section 3): a host may read other bytes as another name, or leave them out.
+    let is_one = kind == [HOST_NAME] && list.0.is_empty() && content.0.is_empty();
+    if !is_one || !name.is_ascii() {
         return Err("the TLS handshake has an invalid server name");
     }
     Ok(String::from_utf8_lossy(name).into_owned())

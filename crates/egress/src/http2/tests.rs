@@ -1,7 +1,5 @@
 //! HTTP/2 through the interception: a client inside, and hosts that the tests start.
 
-mod raw;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
