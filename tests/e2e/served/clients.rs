@@ -19,6 +19,9 @@ fn script(name: &str) -> String {
     directory.join(name).to_str().unwrap().to_owned()
 }
 
+/// The page for users.
+const PAGE: &str = include_str!("../../../docs/clients/opensandbox.md");
+
 /// A server, and a client's program that uses it.
 struct Setup {
     world: World,
@@ -210,6 +213,32 @@ fn osb() {
     setup.run(&["sandbox", "kill", id]).succeeds();
     let listed = setup.report(&["sandbox", "list", "-o", "json"]);
     assert_eq!(listed["items"], json!([]), "{listed}");
+}
+
+/// The programs of the page for users, in a language.
+fn of_page(language: &str) -> Vec<&'static str> {
+    let begin = format!("```{language}\n");
+    let blocks = PAGE.split(begin.as_str()).skip(1);
+    blocks.filter_map(|block| block.split("```").next()).collect()
+}
+
+#[test]
+fn the_page_for_users_is_true() {
+    let Some(setup) = Setup::python("the_page_for_users_is_true", "opensandbox", "python") else {
+        return;
+    };
+    let printed = |words: &[&str]| {
+        let outcome = setup.run(words);
+        outcome.succeeds();
+        outcome.stdout
+    };
+    let outputs: Vec<_> = of_page("python").iter().map(|code| printed(&["-c", code])).collect();
+    assert_eq!(outputs, ["Hello\n", "21\n"]);
+    let [.., commands] = of_page("sh")[..] else { panic!("commands are expected") };
+    let program = packages().join("opensandbox/bin/osb");
+    let commands = commands.replace("osb ", &format!("'{}' ", program.display()));
+    let code = format!("import os; os.execvp('bash', ['bash', '-ec', {}])", json!(commands));
+    assert!(printed(&["-c", &code]).contains("hello"));
 }
 
 #[test]
