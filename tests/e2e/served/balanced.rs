@@ -157,8 +157,8 @@ fn what_one_server_has_is_used_on_the_other(world: &World) {
 
     let with_volume = json!({ "id": "box", "volumes": [{ "name": "data", "inside": "/data" }] });
     pair.done(b, "create", &with_volume);
-    let command = json!({ "program": ["sh", "-c", "echo kept > /data/file"] });
-    let ran = pair.done(b, "execute", &json!({ "sandboxId": "box", "command": command }));
+    let command = json!({ "sandboxId": "box", "command": "echo kept > /data/file" });
+    let ran = pair.done(b, "execute", &command);
     assert_eq!(ran["exitCode"], 0, "{ran}");
     let two = json!({ "volumes": [
         { "name": "data", "inside": "/data" }, { "name": "other", "inside": "/other" }
