@@ -349,6 +349,8 @@ pub struct QueueBatch {
     pub workflows: Vec<ClaimedWorkflow>,
     /// When more may be ready without another commit.
     pub next_at: Option<i64>,
+    /// Whether a workflow waits for a slot that another process has.
+    pub waits_for_slot: bool,
 }
 
 /// Rows of a stream, and the status of the workflow in the same snapshot.

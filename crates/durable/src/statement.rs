@@ -29,13 +29,21 @@ pub struct Statement {
     pub(crate) parameters: Vec<Value>,
     pub(crate) expected_rows: Option<u64>,
     pub(crate) topics: Vec<&'static str>,
+    pub(crate) is_notified: bool,
 }
 
 impl Statement {
     /// A statement; `?1` is the first parameter.
     pub fn new(sql: impl Into<Cow<'static, str>>, parameters: Vec<Value>) -> Self {
         let sql = sql.into();
-        Self { sql, postgres: None, parameters, expected_rows: None, topics: Vec::new() }
+        Self {
+            sql,
+            postgres: None,
+            parameters,
+            expected_rows: None,
+            topics: Vec::new(),
+            is_notified: false,
+        }
     }
 
     /// The same, with this text on PostgreSQL, for what the two databases write differently.
@@ -53,9 +61,19 @@ impl Statement {
         self
     }
 
-    /// The same, which wakes the subscribers of the topic once it is committed.
+    /// The same, which wakes the subscribers of the topic in all processes once it is committed. That costs
+    /// something for each process: it is for what few statements do.
     #[must_use]
     pub fn notifying(mut self, topic: &'static str) -> Self {
+        self.topics.push(topic);
+        self.is_notified = true;
+        self
+    }
+
+    /// The same, which wakes the subscribers of the topic in this process once it is committed. Those of other
+    /// processes read the rows from time to time.
+    #[must_use]
+    pub fn waking(mut self, topic: &'static str) -> Self {
         self.topics.push(topic);
         self
     }
@@ -83,6 +101,11 @@ impl Statement {
     /// The topics whose subscribers it wakes.
     pub fn topics(&self) -> &[&'static str] {
         &self.topics
+    }
+
+    /// Whether it wakes those of other processes, too.
+    pub const fn is_notified(&self) -> bool {
+        self.is_notified
     }
 
     /// The error for a statement that changed another number of rows than it must.

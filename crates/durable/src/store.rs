@@ -23,6 +23,11 @@ pub trait Store: Send + Sync + Debug {
     /// The waiters of this store.
     fn wakes(&self) -> &Wakes;
 
+    /// Whether other processes write to it, which do not wake the waiters of this one for each change.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     // Executors.
 
     /// Starts a new incarnation of an executor, which ends the leases of earlier ones; returns the

@@ -23,6 +23,8 @@ pub enum Channel {
     Messages(WorkflowId),
     /// A workflow entered a queue, or freed a slot in one.
     Queues,
+    /// A workflow of another process freed a slot in a queue, for which workflows of others wait.
+    Slots,
     /// Rows of the application changed.
     Topic(&'static str),
 }

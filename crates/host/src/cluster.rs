@@ -345,19 +345,19 @@ impl Route for RunRouter {
         let host = place.as_deref().and_then(|place| place.strip_suffix(WORKFLOW_EXECUTOR));
         match self.router.service.placement_of_run(host).await {
             // What has happened is in the records.
-            Err(_) if operation == INSPECT => Ok(Routing::Here),
+            Err(_) if READS.contains(&operation) => Ok(Routing::Here),
             placement => self.router.routing(caller, placement?),
         }
     }
 }
 
-/// The operation that also has something to say about a run whose server does not answer.
-const INSPECT: &str = "workflows.inspect";
+/// The operations that also have something to say about a run whose server does not answer.
+const READS: [&str; 2] = ["workflows.inspect", "workflows.follow"];
 
 /// The member of a request that names the run of which the server that executes it is needed.
 fn run_member(operation: &str) -> Option<&'static str> {
     match operation.strip_prefix("workflows.")? {
-        "inspect" | "resume_run" | "cancel_run" | "decide" | "signal" => Some("id"),
+        "inspect" | "follow" | "resume_run" | "cancel_run" | "decide" | "signal" => Some("id"),
         "fork" => Some("source"),
         _ => None,
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Server, key};
+use super::balanced::{Pair, Turn, balancer};
+use super::{Address, Server, key};
 use crate::call::Outcome;
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 
@@ -24,8 +25,11 @@ const PAGE: &str = include_str!("../../../docs/clients/opensandbox.md");
 
 /// A server, and a client's program that uses it.
 struct Setup {
+    identity: Identity,
     world: World,
     server: Server,
+    /// Where the client sends its requests.
+    address: Address,
     key: String,
     program: PathBuf,
 }
@@ -41,10 +45,12 @@ impl Setup {
         }
         stockade_test_support::require_nextest();
         // The packages are installed for the user of the tests.
-        let world = World::new(if tests_run_as_root() { Identity::Root } else { Identity::User });
+        let identity = if tests_run_as_root() { Identity::Root } else { Identity::User };
+        let world = World::new(identity);
         let server = Server::start(&world, &[]);
         let (key, _) = key(&world, &["--owner", "me"]);
-        Some(Self { world, server, key, program })
+        let address = *server;
+        Some(Self { identity, world, server, address, key, program })
     }
 
     /// A program of an environment of Python.
@@ -58,7 +64,7 @@ impl Setup {
         self.world
             .on_host(&self.program, arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("OPEN_SANDBOX_DOMAIN", self.server.host())
+            .env("OPEN_SANDBOX_DOMAIN", self.address.host())
             .env("OPEN_SANDBOX_API_KEY", &self.key)
             .env("NO_COLOR", "1")
             .finish()
@@ -74,9 +80,25 @@ impl Setup {
 /// What both versions of the library for Python observe.
 fn python_library(test: &str, environment: &str) -> Option<Value> {
     let setup = Setup::python(test, environment, "python")?;
+    Some(python_library_of(&setup))
+}
+
+/// The same behind a balancer with two servers, which gives each connection to the next one.
+#[test]
+fn opensandbox_for_python_behind_a_balancer() {
+    let test = "opensandbox_for_python_behind_a_balancer";
+    let Some(mut setup) = Setup::python(test, "opensandbox", "python") else { return };
+    let world = World::new(setup.identity);
+    let Some(pair) = Pair::new(&world) else { return };
+    setup.key = key(&world, &["--owner", "me"]).0;
+    setup.address = balancer(&[*pair.a, *pair.b], Turn::Connection);
+    python_library_of(&setup);
+}
+
+fn python_library_of(setup: &Setup) -> Value {
     let (client, inside) =
         (script("opensandbox_client.py"), script("opensandbox_server_inside.py"));
-    let report = setup.report(&[&client, &setup.server.host(), &setup.key, &inside]);
+    let report = setup.report(&[&client, &setup.address.host(), &setup.key, &inside]);
     assert_eq!(
         report["echo"],
         json!({ "stdout": ["hello", "", "end"], "stderr": ["oops"], "exit": 0 })
@@ -105,7 +127,7 @@ fn python_library(test: &str, environment: &str) -> Option<Value> {
     assert_eq!(report["memory"], json!(true), "{report}");
     assert_eq!(report["killed"], json!(true), "{report}");
     assert_eq!(report["wrong_key"], 401, "{report}");
-    Some(report)
+    report
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Several servers on one database: a request for a sandbox of another server is passed on, nobody else can
 //! pass one on, and a server that dies leaves nothing that runs twice.
 
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -16,14 +19,14 @@ const SECRET: &str = "an example secret of thirty-two bytes or more";
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The servers of a cluster, each with a data directory of its own.
-struct Cluster<'w> {
+pub(super) struct Cluster<'w> {
     world: &'w World,
     url: String,
     postgres: Postgres,
 }
 
 impl<'w> Cluster<'w> {
-    fn new(world: &'w World) -> Option<Self> {
+    pub(super) fn new(world: &'w World) -> Option<Self> {
         match Postgres::start() {
             Ok(postgres) => Some(Self { world, url: postgres.database(), postgres }),
             Err(reason) => {
@@ -41,10 +44,15 @@ impl<'w> Cluster<'w> {
         directory.to_str().unwrap().to_owned()
     }
 
-    fn start(&self, name: &str, options: &[&str]) -> Server {
+    pub(super) fn start(&self, name: &str, options: &[&str]) -> Server {
+        self.start_with(name, options, &self.url)
+    }
+
+    /// A server that reaches the database at this URL.
+    fn start_with(&self, name: &str, options: &[&str], url: &str) -> Server {
         let directory = self.directory(name);
         let settings = [
-            ("STOCKADE_DATABASE_URL", self.url.as_str()),
+            ("STOCKADE_DATABASE_URL", url),
             ("STOCKADE_CLUSTER_SECRET", SECRET),
             ("STOCKADE_HOST_PATIENCE", "3"),
             ("STOCKADE_POOL", "0"),
@@ -54,7 +62,7 @@ impl<'w> Cluster<'w> {
     }
 
     /// A command that uses the server of a directory.
-    fn call(&self, name: &str, words: &[&str]) -> Outcome {
+    pub(super) fn call(&self, name: &str, words: &[&str]) -> Outcome {
         self.world.stockade(words).env("STOCKADE_DATA_DIR", self.directory(name)).finish()
     }
 
@@ -69,7 +77,7 @@ impl<'w> Cluster<'w> {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() {
         assert!(Instant::now() < deadline, "not {what}");
@@ -170,6 +178,110 @@ fn a_paused_server_is_given_up_and_ends(world: &World) {
     assert!(ended.stderr.contains("given up"), "{ended:?}");
 }
 
+/// The way of one server to the database, which can be cut.
+struct Way {
+    port: u16,
+    is_cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let way = Self { port: own, is_cut: Arc::default(), open: Arc::default() };
+        let (is_cut, open) = (Arc::clone(&way.is_cut), Arc::clone(&way.open));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                for (mut from, mut to) in [
+                    (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                    (server.try_clone().unwrap(), client.try_clone().unwrap()),
+                ] {
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+                open.lock().unwrap().extend([client, server]);
+            }
+        });
+        way
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.is_cut.store(false, Ordering::SeqCst);
+    }
+}
+
+/// How many processes of the machine have this word in their arguments.
+fn processes_with(word: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(word)).count()
+}
+
+/// A server that does not reach the database for longer than its lease records nothing more, also when it reaches
+/// it again; and when it is back, nothing that was given up runs any more.
+fn a_server_that_is_cut_off_from_the_database_is_given_up(world: &World) {
+    let Some(cluster) = Cluster::new(world) else { return };
+    let (start, database) = cluster.url.rsplit_once('/').unwrap();
+    let (name, port) = start.rsplit_once(':').unwrap();
+    let way = Way::to(port.parse().unwrap());
+    let url = format!("{name}:{}/{database}", way.port);
+    let a = cluster.start_with("a", &[], &url);
+    let b = cluster.start("b", &[]);
+    cluster.call("a", &["create", "--id", "box"]).succeeds();
+    let word = format!("ticks-{}", way.port);
+    let ticks = format!(": {word}; while :; do echo tick >> /tmp/ticks; sleep 0.1; done");
+    cluster.call("a", &["exec", "-d", "box", "--", "sh", "-c", &ticks]).succeeds();
+    let waits = world
+        .stockade(&["exec", "box", "--", "sleep", "1000"])
+        .env("STOCKADE_DATA_DIR", cluster.directory("b"))
+        .start();
+    until("a command that runs", || processes_with(&word) > 0);
+
+    way.cut();
+    until("given up", || cluster.state("b", "box") == "stopped");
+    let ended = waits.finish();
+    assert_ne!(ended.code(), 0, "{ended:?}");
+    assert!(ended.stderr.contains("UNREACHABLE"), "{ended:?}");
+    let refused = cluster.call("b", &["exec", "box", "--", "true"]);
+    assert!(refused.stderr.contains("UNREACHABLE") || refused.stderr.contains("INVALID_STATE"));
+    cluster.call("b", &["create", "--id", "own"]).succeeds();
+    // What it has not recorded before is never recorded.
+    let sql = "SELECT count(*) FROM stockade.workflow_status WHERE completed_at IS NULL \
+               AND name <> 'sandbox.watch' AND place = (SELECT id FROM stockade.sandbox_hosts \
+               WHERE lost_at IS NOT NULL)";
+    assert_eq!(cluster.postgres.run_sql(database, sql), "0");
+    way.mend();
+    let given_up = a.running.finish();
+    assert_ne!(given_up.code(), 0, "{given_up:?}");
+    assert!(given_up.stderr.contains("given up"), "{given_up:?}");
+    assert_eq!(cluster.state("b", "box"), "stopped");
+
+    let _a = cluster.start_with("a", &[], &url);
+    until("no process of what was given up", || processes_with(&word) == 0);
+    until("started again", || cluster.call("b", &["start", "box"]).code() == 0);
+    let read = cluster.call("b", &["exec", "box", "--", "head", "-1", "/tmp/ticks"]);
+    assert_eq!(read.stdout, "tick\n", "{read:?}");
+    assert_eq!(processes_with(&word), 0);
+    for id in ["box", "own"] {
+        cluster.call("a", &["kill", id]).succeeds();
+    }
+    drop(b);
+}
+
 /// A server without the queue of sandboxes passes new ones on.
 fn a_server_without_queues_holds_no_sandboxes(world: &World) {
     let Some(cluster) = Cluster::new(world) else { return };
@@ -193,5 +305,6 @@ fn a_server_without_queues_holds_no_sandboxes(world: &World) {
 as_root_and_as_user!(
     a_sandbox_is_used_through_another_server,
     a_paused_server_is_given_up_and_ends,
+    a_server_that_is_cut_off_from_the_database_is_given_up,
     a_server_without_queues_holds_no_sandboxes,
 );

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{Server, key};
+use super::balanced::{Pair, Turn, balancer};
+use super::{Address, Server, key};
 use crate::call::{Call, Outcome};
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 
@@ -22,8 +23,11 @@ pub(super) fn script(name: &str) -> String {
 
 /// A server, and a client's program that uses it.
 pub(super) struct Setup {
+    identity: Identity,
     world: World,
     server: Server,
+    /// Where the client sends its requests.
+    address: Address,
     key: String,
     program: PathBuf,
 }
@@ -42,10 +46,12 @@ impl Setup {
         }
         stockade_test_support::require_nextest();
         // The packages are installed for the user of the tests.
-        let world = World::new(if tests_run_as_root() { Identity::Root } else { Identity::User });
+        let identity = if tests_run_as_root() { Identity::Root } else { Identity::User };
+        let world = World::new(identity);
         let server = Server::start(&world, &[]);
         let (key, _) = key(&world, &["--owner", "me"]);
-        Some(Self { world, server, key, program })
+        let address = *server;
+        Some(Self { identity, world, server, address, key, program })
     }
 
     /// Runs the program with the variables that its users set.
@@ -55,7 +61,7 @@ impl Setup {
 
     /// The same, to be started.
     pub(super) fn call(&self, arguments: &[&str]) -> Call {
-        let url = format!("http://{}", self.server.host());
+        let url = format!("http://{}", self.address.host());
         self.world
             .on_host(&self.program, arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -76,6 +82,22 @@ impl Setup {
 fn python_library(test: &str, environment: &str) -> Option<Value> {
     let program = format!("{environment}/bin/python");
     let setup = Setup::new(test, packages().join(&program), &program)?;
+    Some(python_library_of(&setup))
+}
+
+/// The same behind a balancer with two servers, which gives each request to the next one.
+#[test]
+fn e2b_for_python_behind_a_balancer() {
+    let (test, program) = ("served::e2b::e2b_for_python_behind_a_balancer", "e2b/bin/python");
+    let Some(mut setup) = Setup::of(test, packages().join(program), program) else { return };
+    let world = World::new(setup.identity);
+    let Some(pair) = Pair::new(&world) else { return };
+    setup.key = key(&world, &["--owner", "me"]).0;
+    setup.address = balancer(&[*pair.a, *pair.b], Turn::Request);
+    python_library_of(&setup);
+}
+
+fn python_library_of(setup: &Setup) -> Value {
     let report = setup.report(&[&script("e2b_client.py")]);
     for (name, expected) in [
         ("running", json!(true)),
@@ -144,7 +166,7 @@ fn python_library(test: &str, environment: &str) -> Option<Value> {
         assert_eq!(report[name], expected, "{name} in {report:#}");
     }
     assert_added_users(&report);
-    Some(report)
+    report
 }
 
 #[test]
@@ -364,6 +386,7 @@ fn a_command_outlives_the_server() {
         let (id, pid) = (started[0].as_str().unwrap().to_owned(), started[1].to_string());
         setup.server.running.signal(signal);
         setup.server = Server::start(&setup.world, &[]);
+        setup.address = *setup.server;
         let joined = setup.report(&["-c", JOIN, &id, &pid]);
         let expected = json!({
             "listed": [[true, "/bin/bash"]],

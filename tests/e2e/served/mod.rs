@@ -2,13 +2,14 @@
 //! `every_route` tries every route of the OpenAPI document as every principal, `operations` every operation;
 //! `sandboxes`, `properties`, `terminals` and `isolated` use sandboxes by plain HTTP, `clients` and `e2b` with
 //! released clients, `e2b_access` tries the tokens of E2B as callers that must be refused, `e2b_secrets` uses its
-//! secrets, `frameworks` are released frameworks, `remote` the commands of Stockade, `runs_elsewhere` runs whose sandboxes are on a server, `stores` those on volumes and images, `code` runs code in contexts, `database` has its records elsewhere, `cluster` is about several servers; `ports` is about
+//! secrets, `frameworks` are released frameworks, `remote` the commands of Stockade, `runs_elsewhere` runs whose sandboxes are on a server, `stores` those on volumes and images, `code` runs code in contexts, `database` has its records elsewhere, `cluster` is about several servers, `balanced` about two behind a balancer; `ports` is about
 //! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
 //! itself, `stopped` about the ends of streams, `killed` about servers
 //! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile`, `hostile_stores` and `fuzzed` send requests that no client
 //! sends, `answers` gives answers that no server gives, `reused` uses an id again, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
 
 mod answers;
+mod balanced;
 mod browsers;
 mod clients;
 mod cluster;

@@ -14,10 +14,11 @@ const WATCH_S: f64 = 10.0;
 const REAP_S: f64 = 60.0;
 /// How many rows an operation reads besides its workflow: its caller's key, its sandbox twice, its host.
 const READS_OF_OPERATION: f64 = 4.0;
-/// A workflow notifies the other servers when it starts and when it ends.
-const NOTIFICATIONS_OF_WORKFLOW: f64 = 2.0;
-/// A queued one wakes all servers when it enters the queue and when it leaves a free place: all look into the queue.
-const WAKES_OF_QUEUED: f64 = 2.0;
+/// A workflow belongs to its server, so its start and its end notify no other one. Only the free place that a queued one
+/// leaves does, as long as a workflow of another server waits: here it always does (`crates/durable/src/postgres/commit.rs`).
+const NOTIFICATIONS_OF_QUEUED: f64 = 1.0;
+/// How often its own server looks into the queue for it: when it enters the queue, and when it ends.
+const LOOKS_OF_QUEUED: f64 = 2.0;
 /// The connections of a server: readers, the one that writes, the one that listens (`crates/durable/src/postgres`).
 const CONNECTIONS: u32 = 8 + 2;
 /// Above this part of its processors, a database answers late.
@@ -61,14 +62,15 @@ impl Load {
         let sandboxes = count * f64::from(plan.sandboxes);
         let operations = sandboxes * f64::from(plan.operations_per_minute) / 60.0;
         let leases = count / HEARTBEAT_S;
-        let wakes = operations * plan.queued_share * WAKES_OF_QUEUED;
-        let polls = count / POLL_S + wakes * count;
+        let queued = operations * plan.queued_share;
+        let notifications = queued * NOTIFICATIONS_OF_QUEUED;
+        let deliveries = notifications * count;
+        // Each server that is notified looks into the queue.
+        let polls = count / POLL_S + queued * LOOKS_OF_QUEUED + deliveries;
         let reads = count / GIVE_UP_S
             + sandboxes / WATCH_S
             + sandboxes / REAP_S
             + operations * READS_OF_OPERATION;
-        let notifications = operations * NOTIFICATIONS_OF_WORKFLOW;
-        let deliveries = notifications * count;
         let processors = leases * costs.lease
             + polls * costs.queue
             + reads * costs.read
@@ -158,15 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn leases_grow_with_the_servers_and_notifications_with_their_square() {
+    fn the_load_grows_with_the_servers_and_that_of_a_full_queue_with_their_square() {
         let of = |servers| Load::of(servers, &plan(10, 6, 0.0), &COSTS);
         assert_near(of(100).leases, 10.0 * of(10).leases);
         assert_near(of(100).reads, 10.0 * of(10).reads);
-        assert_near(of(100).deliveries, 100.0 * of(10).deliveries);
-        // Nothing is queued, so nobody is woken.
         assert_near(of(100).polls, 10.0 * of(10).polls);
-        let queued = Load::of(100, &plan(10, 6, 0.5), &COSTS);
-        assert_near(queued.polls - of(100).polls, 100.0 * 100.0 * 0.5 * 2.0);
+        // Nothing is queued, so nobody is notified.
+        assert_near(of(100).deliveries, 0.0);
+        let queued = |servers| Load::of(servers, &plan(10, 6, 0.5), &COSTS);
+        assert_near(queued(100).deliveries, 100.0 * queued(10).deliveries);
+        assert_near(queued(100).polls - of(100).polls, 50.0 * (2.0 + 100.0));
     }
 
     #[test]
@@ -180,11 +183,11 @@ mod tests {
 
     #[test]
     fn what_fills_it_is_named() {
-        // Cheap work, so that commits in turn are the limit; then expensive polls.
-        let cheap = Costs { workflow: 1e-5, notification: 1e-9, read: 1e-6, ..COSTS };
-        let (servers, limit) = full_at(&plan(60, 10, 0.0), &cheap).unwrap();
-        assert_eq!((servers, limit), (50, "commits that notify are made one after the other"));
-        let (_, limit) = full_at(&plan(60, 10, 1.0), &cheap).unwrap();
+        // Cheap work, so that commits in turn are the limit; then expensive looks into the queue.
+        let cheap = Costs { workflow: 1e-5, notification: 1e-9, read: 1e-6, queue: 1e-9, ..COSTS };
+        let (servers, limit) = full_at(&plan(60, 10, 1.0), &cheap).unwrap();
+        assert_eq!((servers, limit), (100, "commits that notify are made one after the other"));
+        let (_, limit) = full_at(&plan(60, 10, 1.0), &Costs { queue: 1e-3, ..cheap }).unwrap();
         assert_eq!(limit, "its processors are busy");
         let free = Costs {
             lease: 0.0,

@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::poll::Poll;
 use super::stop::Waits;
 use super::{Engine, SharedOutcome};
 use crate::{Channel, Error, Result, Status, WorkflowId, WorkflowInfo};
@@ -73,6 +74,7 @@ impl Handle {
             // It stopped in this process without an end: the store decides.
         }
         let mut changes = self.engine.store().wakes().subscribe(Channel::Workflow(self.id.clone()));
+        let mut poll = Poll::default();
         loop {
             changes.mark_unchanged();
             let info = self.info().await?;
@@ -82,7 +84,8 @@ impl Handle {
             if let Some(error) = self.engine.stopped(&self.id) {
                 return Err(error);
             }
-            changes.changed().await.map_err(|_| Error::Closed)?;
+            let is_elsewhere = self.engine.is_elsewhere(&self.id, info.place.as_deref());
+            poll.changed(&mut changes, is_elsewhere).await?;
         }
     }
 

@@ -7,6 +7,7 @@ mod builder;
 mod context;
 mod handle;
 mod options;
+mod poll;
 mod reader;
 mod run;
 mod shutdown;
@@ -33,6 +34,7 @@ pub use builder::Builder;
 pub use context::{Backoff, Context, Record, Step, StepOptions, StreamWriter};
 pub use handle::Handle;
 pub use options::StartOptions;
+use poll::Poll;
 pub use reader::StreamReader;
 use stop::{Interrupt, Stop};
 
@@ -244,6 +246,7 @@ impl Engine {
     ) -> Result<Option<Json>> {
         let wait = async {
             let mut events = self.store().wakes().subscribe(Channel::Events(id.clone()));
+            let mut poll = Poll::default();
             loop {
                 events.mark_unchanged();
                 // In this order, so that an event that was set before the end is seen.
@@ -251,10 +254,11 @@ impl Engine {
                 if let Some(value) = self.inner.store.event(id, key).await? {
                     return Ok(Some(value));
                 }
-                if info.is_some_and(|info| info.status.is_terminal()) {
+                if info.as_ref().is_some_and(|info| info.status.is_terminal()) {
                     return Ok(None);
                 }
-                events.changed().await.map_err(|_| Error::Closed)?;
+                let place = info.as_ref().and_then(|info| info.place.as_deref());
+                poll.changed(&mut events, self.is_elsewhere(id, place)).await?;
             }
         };
         tokio::time::timeout(timeout, wait).await.unwrap_or(Ok(None))

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use super::Engine;
 use super::handle::end_error;
+use super::poll::Poll;
 use crate::{Channel, Error, Json, Result, Status, WorkflowId};
 
 /// How many rows one read returns.
@@ -20,14 +21,15 @@ pub struct StreamReader {
     next_offset: u64,
     read: VecDeque<(u64, Option<Json>)>,
     changes: watch::Receiver<u64>,
+    poll: Poll,
     ended: bool,
 }
 
 impl StreamReader {
     pub(super) fn new(engine: Engine, id: WorkflowId, key: String, next_offset: u64) -> Self {
         let changes = engine.store().wakes().subscribe(Channel::Stream(id.clone()));
-        let read = VecDeque::new();
-        Self { engine, id, key, next_offset, read, changes, ended: false }
+        let (read, poll) = (VecDeque::new(), Poll::default());
+        Self { engine, id, key, next_offset, read, changes, poll, ended: false }
     }
 
     /// Waits for the next committed value and returns it with its offset; `None` at the end: where
@@ -50,11 +52,13 @@ impl StreamReader {
             let page = store.stream(&self.id, &self.key, self.next_offset, PAGE).await?;
             if !page.rows.is_empty() {
                 self.read = page.rows.into();
+                self.poll = Poll::default();
             } else if page.status.is_terminal() {
                 self.ended = true;
                 return self.end().await;
             } else {
-                self.changes.changed().await.map_err(|_| Error::Closed)?;
+                let is_elsewhere = self.engine.is_elsewhere(&self.id, None);
+                self.poll.changed(&mut self.changes, is_elsewhere).await?;
             }
         }
     }

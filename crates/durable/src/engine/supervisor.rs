@@ -47,15 +47,16 @@ async fn heartbeat_loop(inner: Weak<Inner>) {
 }
 
 async fn dequeue_loop(inner: Weak<Inner>) {
-    let Some((closing, mut changes)) = inner
-        .upgrade()
-        .map(|inner| (inner.closing.clone(), inner.store.wakes().subscribe(Channel::Queues)))
-    else {
+    let Some((closing, mut changes, mut slots)) = inner.upgrade().map(|inner| {
+        let wakes = inner.store.wakes();
+        (inner.closing.clone(), wakes.subscribe(Channel::Queues), wakes.subscribe(Channel::Slots))
+    }) else {
         return;
     };
     loop {
         changes.mark_unchanged();
-        let wait = {
+        slots.mark_unchanged();
+        let Wait { longest, for_slot } = {
             let Some(inner) = inner.upgrade() else { return };
             if closing.is_cancelled() {
                 return;
@@ -65,9 +66,18 @@ async fn dequeue_loop(inner: Weak<Inner>) {
         tokio::select! {
             () = closing.cancelled() => return,
             changed = changes.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(wait) => {}
+            // Who has no workflow that waits for it does not look.
+            changed = slots.changed(), if for_slot => if changed.is_err() { return },
+            () = tokio::time::sleep(longest) => {}
         }
     }
+}
+
+/// What the queue loop waits for.
+struct Wait {
+    longest: Duration,
+    /// Whether an end in another process makes place for a workflow that waits.
+    for_slot: bool,
 }
 
 impl Engine {
@@ -142,12 +152,14 @@ impl Engine {
         }
     }
 
-    /// Runs the workflows that the queues release; returns how long to wait for more.
-    async fn take_from_queues(&self) -> Duration {
+    /// Runs the workflows that the queues release; returns how to wait for more.
+    async fn take_from_queues(&self) -> Wait {
         loop {
             match self.store().dequeue(&self.inner.executor, &self.inner.taken).await {
                 Ok(dequeued) if dequeued.workflows.is_empty() => {
-                    return dequeued.next_at.map_or(LONGEST_WAIT, until_ms).min(LONGEST_WAIT);
+                    let longest = dequeued.next_at.map_or(LONGEST_WAIT, until_ms);
+                    let for_slot = dequeued.waits_for_slot;
+                    return Wait { longest: longest.min(LONGEST_WAIT), for_slot };
                 }
                 Ok(dequeued) => {
                     for next in dequeued.workflows {
@@ -156,7 +168,7 @@ impl Engine {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the queues could not be read");
-                    return REST;
+                    return Wait { longest: REST, for_slot: false };
                 }
             }
         }

@@ -40,7 +40,7 @@ pub(super) async fn commit(
         Err(error) => return Err(error),
     }
     finish(transaction, commit).await?;
-    wake_queues(transaction, commit, in_queue);
+    wake_queues(transaction, commit, in_queue).await?;
     Ok(Ok(committed))
 }
 
@@ -68,14 +68,25 @@ async fn commit_plain(transaction: &Transaction, commit: &Commit) -> Result<Comm
         return Err(cause.clone());
     }
     let (in_queue, committed) = (claim?, committed?);
-    wake_queues(transaction, commit, in_queue);
+    wake_queues(transaction, commit, in_queue).await?;
     Ok(committed)
 }
 
-fn wake_queues(transaction: &Transaction, commit: &Commit, in_queue: bool) {
-    if in_queue && commit.outcome.is_some() {
-        transaction.wake(Channel::Queues);
+/// Wakes those who wait for the slot in a queue that an end frees; other processes only if one of their
+/// workflows waits now. One that is entering the queue meanwhile looks again by itself.
+async fn wake_queues(transaction: &Transaction, commit: &Commit, in_queue: bool) -> Result<()> {
+    if !in_queue || commit.outcome.is_none() {
+        return Ok(());
     }
+    transaction.wake(Channel::Queues);
+    let sql = "SELECT 1 FROM workflow_status AS waiting, workflow_status AS ended \
+               WHERE ended.workflow_uuid = ?1 AND waiting.queue_name = ended.queue_name \
+               AND waiting.completed_at IS NULL AND waiting.status = 'ENQUEUED' \
+               AND (waiting.place IS NULL OR waiting.place IS DISTINCT FROM ended.place) LIMIT 1";
+    if transaction.first(sql, &[commit.claim.id.as_str().into()]).await?.is_some() {
+        transaction.notify(Channel::Slots);
+    }
+    Ok(())
 }
 
 /// Locks the row of the workflow. Fails unless it is PENDING, of that executor, with that epoch;

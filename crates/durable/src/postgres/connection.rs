@@ -182,7 +182,16 @@ fn erased(parameters: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
 #[derive(Debug, Clone)]
 pub(super) struct Transaction {
     connection: Arc<Connection>,
-    wakes: Arc<Mutex<Vec<Channel>>>,
+    wakes: Arc<Mutex<Vec<Wake>>>,
+}
+
+/// A channel to wake once a transaction is committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wake {
+    pub(super) channel: Channel,
+    /// Whether the other processes are notified, too. The costs of a notification grow with their number,
+    /// so that what few of them wait for is read from time to time instead.
+    pub(super) is_notified: bool,
 }
 
 impl Transaction {
@@ -213,13 +222,19 @@ impl Transaction {
         self.connection.batch(sql).await.map(drop)
     }
 
-    /// Wakes the waiters of a channel once the transaction is committed.
+    /// Wakes the waiters of this process once the transaction is committed. Those of other processes read
+    /// the store from time to time.
     pub(super) fn wake(&self, channel: Channel) {
-        lock(&self.wakes).push(channel);
+        lock(&self.wakes).push(Wake { channel, is_notified: false });
+    }
+
+    /// Wakes the waiters of all processes once the transaction is committed.
+    pub(super) fn notify(&self, channel: Channel) {
+        lock(&self.wakes).push(Wake { channel, is_notified: true });
     }
 
     /// The channels to wake, which are forgotten here.
-    pub(super) fn take_wakes(&self) -> Vec<Channel> {
+    pub(super) fn take_wakes(&self) -> Vec<Wake> {
         std::mem::take(&mut lock(&self.wakes))
     }
 }

@@ -116,7 +116,7 @@ pub(super) async fn recover(
             let sql = "UPDATE workflow_status SET status = 'ENQUEUED', executor_id = NULL, \
                        executor_incarnation = NULL, updated_at = ?2 WHERE workflow_uuid = ?1";
             transaction.execute(sql, &[orphan.id.as_str().into(), now_ms().into()]).await?;
-            transaction.wake(Channel::Queues);
+            transaction.notify(Channel::Queues);
         } else {
             claimed.push(claim(transaction, &recovery.executor, &orphan.id).await?);
         }
@@ -196,7 +196,7 @@ pub(super) async fn abandon(
     for id in &ended {
         workflows::wake_on_end(transaction, id);
     }
-    transaction.wake(Channel::Queues);
+    transaction.notify(Channel::Queues);
     statements::execute(transaction, statements).await?;
     Ok(Some(ended))
 }
@@ -218,7 +218,7 @@ async fn park(transaction: &Transaction, id: &WorkflowId) -> Result<()> {
     let error = rows::failure_text(&failure)?;
     transaction.execute(sql, &[id.as_str().into(), error.into(), now_ms().into()]).await?;
     workflows::wake_on_end(transaction, id);
-    transaction.wake(Channel::Queues);
+    transaction.notify(Channel::Queues);
     Ok(())
 }
 
@@ -228,20 +228,23 @@ pub(super) async fn claim(
     executor: &Executor,
     id: &WorkflowId,
 ) -> Result<ClaimedWorkflow> {
-    let sql = "UPDATE workflow_status SET status = 'PENDING', executor_id = ?2, \
-               executor_incarnation = ?3, recovery_attempts = recovery_attempts + 1, \
-               updated_at = ?4, started_at_epoch_ms = COALESCE(started_at_epoch_ms, ?4), \
-               workflow_deadline_epoch_ms = COALESCE(workflow_deadline_epoch_ms, \
-               ?4 + workflow_timeout_ms) WHERE workflow_uuid = ?1 \
-               RETURNING name, inputs, authenticated_user, recovery_attempts, \
-               workflow_deadline_epoch_ms";
+    // The start counts for the rate limit of a queue, which all servers share; the deadline is that of this process.
+    let sql = format!(
+        "UPDATE workflow_status SET status = 'PENDING', executor_id = ?2, \
+         executor_incarnation = ?3, recovery_attempts = recovery_attempts + 1, \
+         updated_at = ?4, started_at_epoch_ms = COALESCE(started_at_epoch_ms, {SERVER_NOW}), \
+         workflow_deadline_epoch_ms = COALESCE(workflow_deadline_epoch_ms, \
+         ?4 + workflow_timeout_ms) WHERE workflow_uuid = ?1 \
+         RETURNING name, inputs, authenticated_user, recovery_attempts, \
+         workflow_deadline_epoch_ms"
+    );
     let parameters = [
         id.as_str().into(),
         executor.id.as_str().into(),
         executor.incarnation.into(),
         now_ms().into(),
     ];
-    let row = transaction.first(sql, &parameters).await?;
+    let row = transaction.first(&sql, &parameters).await?;
     let row = row.ok_or_else(|| Error::NotFound { id: id.clone() })?;
     Ok(ClaimedWorkflow {
         id: id.clone(),

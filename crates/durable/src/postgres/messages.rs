@@ -22,7 +22,7 @@ pub(super) async fn send(transaction: &Transaction, message: &Message) -> Result
         now_ms().into(),
     ];
     transaction.execute(sql, &parameters).await?;
-    transaction.wake(Channel::Messages(destination.clone()));
+    transaction.notify(Channel::Messages(destination.clone()));
     Ok(())
 }
 

@@ -36,6 +36,7 @@ enum Changed {
     Events(WorkflowId),
     Messages(WorkflowId),
     Queues,
+    Slots,
     Topic(String),
 }
 
@@ -47,6 +48,7 @@ impl From<&Channel> for Changed {
             Channel::Events(id) => Self::Events(id.clone()),
             Channel::Messages(id) => Self::Messages(id.clone()),
             Channel::Queues => Self::Queues,
+            Channel::Slots => Self::Slots,
             Channel::Topic(name) => Self::Topic((*name).to_owned()),
         }
     }
@@ -138,6 +140,7 @@ fn receive(payload: &str, sender: &str, wakes: &Wakes) {
             Changed::Events(id) => wakes.wake(&Channel::Events(id)),
             Changed::Messages(id) => wakes.wake(&Channel::Messages(id)),
             Changed::Queues => wakes.wake(&Channel::Queues),
+            Changed::Slots => wakes.wake(&Channel::Slots),
             Changed::Topic(name) => wakes.wake_topic(&name),
         }
     }

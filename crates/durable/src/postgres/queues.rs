@@ -1,13 +1,17 @@
 //! Queues: which workflows may leave them, by their limits.
 
+use super::clock::ServerTime;
 use super::connection::Transaction;
 use super::executors::claim;
 use super::rows;
-use crate::sync::{millis, now_ms};
+use crate::sync::millis;
 use crate::{Channel, Executor, Queue, QueueBatch, Result, Row, Value};
 
 /// The most workflows that leave a queue in one call; the next call takes more.
 const MAX_DEQUEUED: i64 = 256;
+
+/// When a process looks again for a slot in a full queue.
+const LOOK_AGAIN_MS: i64 = 1000;
 
 pub(super) async fn declare(transaction: &Transaction, queue: &Queue) -> Result<()> {
     let sql = "INSERT INTO queues VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE SET \
@@ -24,7 +28,7 @@ pub(super) async fn declare(transaction: &Transaction, queue: &Queue) -> Result<
         period.map(millis).into(),
     ];
     transaction.execute(sql, &parameters).await?;
-    transaction.wake(Channel::Queues);
+    transaction.notify(Channel::Queues);
     Ok(())
 }
 
@@ -33,7 +37,8 @@ pub(super) async fn dequeue(
     executor: &Executor,
     queues: &[String],
 ) -> Result<QueueBatch> {
-    let now = now_ms();
+    let time = ServerTime::read(transaction).await?;
+    let now = time.now;
     let mut dequeued = QueueBatch::default();
     let names = serde_json::to_string(&executor.names)?;
     for queue in queues {
@@ -49,11 +54,15 @@ pub(super) async fn dequeue(
                 dequeued.workflows.push(claim(transaction, executor, &rows::id(id)?).await?);
             }
             if left.next().is_some() {
-                earlier(&mut dequeued.next_at, capacity.opens_at);
+                dequeued.waits_for_slot |= capacity.is_shared;
+                // An end elsewhere may have seen nobody who waits for its slot.
+                let again = now.saturating_add(LOOK_AGAIN_MS);
+                earlier(&mut dequeued.next_at, capacity.opens_at.or(Some(again)));
             }
         }
         earlier(&mut dequeued.next_at, next_delayed(transaction, queue).await?);
     }
+    dequeued.next_at = dequeued.next_at.map(|at| time.here(at));
     Ok(dequeued)
 }
 
@@ -104,6 +113,8 @@ struct Capacity {
     slots: usize,
     /// When more may leave, where only time passes until then.
     opens_at: Option<i64>,
+    /// Whether an end in another process can give more slots, rather than one in this process only.
+    is_shared: bool,
 }
 
 /// The limits of a queue.
@@ -127,6 +138,7 @@ async fn capacity(
         row.map_or(Ok(0), |row: Row| row.integer(0))
     };
     let mut slots = MAX_DEQUEUED;
+    let mut is_shared = true;
     if let Some(most) = limits.concurrency {
         let sql = "SELECT COUNT(*) FROM workflow_status WHERE queue_name = ?1 \
                    AND completed_at IS NULL AND status = 'PENDING'";
@@ -137,7 +149,9 @@ async fn capacity(
                    AND completed_at IS NULL AND status = 'PENDING' AND executor_id = ?2 \
                    AND executor_incarnation = ?3";
         let parameters = [queue.into(), executor.id.as_str().into(), executor.incarnation.into()];
-        slots = slots.min(most - count(sql, &parameters).await?);
+        let own = most - count(sql, &parameters).await?;
+        is_shared = slots <= own;
+        slots = slots.min(own);
     }
     let mut opens_at = None;
     if let (Some(most), Some(period)) = (limits.rate, limits.period_ms) {
@@ -150,7 +164,7 @@ async fn capacity(
         let oldest = count(sql, &[queue.into(), since, now.into()]).await?;
         opens_at = Some(oldest.saturating_add(period));
     }
-    Ok(Capacity { slots: usize::try_from(slots).unwrap_or(0), opens_at })
+    Ok(Capacity { slots: usize::try_from(slots).unwrap_or(0), opens_at, is_shared })
 }
 
 /// The limits of a queue. The row of a limited queue is locked, so that only one process at a time

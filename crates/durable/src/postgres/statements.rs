@@ -21,7 +21,10 @@ pub(super) async fn execute(transaction: &Transaction, statements: &[Statement])
             return Err(statement.conflict(changed));
         }
         for topic in statement.topics() {
-            transaction.wake(Channel::Topic(topic));
+            match statement.is_notified() {
+                true => transaction.notify(Channel::Topic(topic)),
+                false => transaction.wake(Channel::Topic(topic)),
+            }
         }
     }
     Ok(())

@@ -35,6 +35,10 @@ impl Postgres {
 
 #[async_trait]
 impl Store for Postgres {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn wakes(&self) -> &Wakes {
         &self.wakes
     }

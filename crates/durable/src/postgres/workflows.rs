@@ -1,6 +1,6 @@
 //! The rows of workflows: recording, reading, cancelling, resuming and removing.
 
-use super::clock::SERVER_NOW;
+use super::clock::{SERVER_NOW, ServerTime};
 use super::connection::Transaction;
 use super::readers::Readers;
 use super::{rows, statements};
@@ -25,6 +25,11 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
     };
     let deadline = new.timeout_ms.filter(|_| runs).map(|timeout| now.saturating_add(timeout));
     let (executor, incarnation) = new.executor.clone().unzip();
+    // Any server may be the first to see that a delay is over.
+    let delay_until = match new.delay_until {
+        None => None,
+        Some(time) => Some(ServerTime::read(transaction).await?.there(time)),
+    };
     // Another process may record the same id, or another workflow with the deduplication id, at the
     // same time: the insertion waits for it, and then changes nothing.
     let sql = "INSERT INTO workflow_status (workflow_uuid, status, name, authenticated_user, \
@@ -48,7 +53,7 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
         i64::from(new.priority).into(),
         new.timeout_ms.into(),
         deadline.into(),
-        new.delay_until.into(),
+        delay_until.into(),
         new.parent.as_ref().map(|parent| parent.as_str().to_owned()).into(),
         now.into(),
         runs.then_some(now).into(),
@@ -59,8 +64,11 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
     }
     statements::execute(transaction, &new.statements).await?;
     transaction.wake(Channel::Workflow(new.id.clone()));
-    if !runs {
-        transaction.wake(Channel::Queues);
+    match new.place {
+        _ if runs => {}
+        // Only executors of this place take it, which is that of the process that writes.
+        Some(_) => transaction.wake(Channel::Queues),
+        None => transaction.notify(Channel::Queues),
     }
     Ok(CreateOutcome::New { deadline })
 }
@@ -189,7 +197,7 @@ pub(super) async fn cancel(
         transaction.execute(sql, &parameters).await?;
         wake_on_end(transaction, id);
     }
-    transaction.wake(Channel::Queues);
+    transaction.notify(Channel::Queues);
     Ok(ended)
 }
 
@@ -210,7 +218,7 @@ pub(super) async fn resume(transaction: &Transaction, id: &WorkflowId, queue: &s
         transaction.execute(sql, &parameters).await?;
         transaction.wake(Channel::Workflow(id));
     }
-    transaction.wake(Channel::Queues);
+    transaction.notify(Channel::Queues);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::connection::{Connection, OUTAGE, PAUSE, Transaction, is_transient};
+use super::connection::{Connection, OUTAGE, PAUSE, Transaction, Wake, is_transient};
 use super::{migrations, notifications};
 use crate::sync::lock;
 use crate::{BoxFuture, Channel, Error, Result, Value, Wakes};
@@ -68,7 +68,7 @@ trait Command: Send {
     /// Whether the work succeeded.
     fn succeeded(&self) -> bool;
     /// The channels that the work has changed.
-    fn wakes(&self) -> &[Channel];
+    fn wakes(&self) -> &[Wake];
     /// Sends the result, after the transaction was committed or failed.
     fn answer(self: Box<Self>, committed: Result<()>, wakes: &Wakes);
 }
@@ -78,7 +78,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 struct Write<T, W> {
     work: W,
     result: Result<T>,
-    wakes: Vec<Channel>,
+    wakes: Vec<Wake>,
     reply: oneshot::Sender<Result<T>>,
 }
 
@@ -104,14 +104,14 @@ where
         self.result.is_ok()
     }
 
-    fn wakes(&self) -> &[Channel] {
+    fn wakes(&self) -> &[Wake] {
         &self.wakes
     }
 
     fn answer(self: Box<Self>, committed: Result<()>, wakes: &Wakes) {
         let result = committed.and(self.result);
         if result.is_ok() {
-            for channel in &self.wakes {
+            for Wake { channel, .. } in &self.wakes {
                 wakes.wake(channel);
             }
         }
@@ -238,8 +238,8 @@ impl Task {
             entered?;
             ran?;
             if command.succeeded() {
-                for channel in command.wakes() {
-                    if !changed.contains(channel) {
+                for Wake { channel, is_notified } in command.wakes() {
+                    if *is_notified && !changed.contains(channel) {
                         changed.push(channel.clone());
                     }
                 }

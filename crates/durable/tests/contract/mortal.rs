@@ -81,6 +81,10 @@ macro_rules! write {
 
 #[async_trait]
 impl Store for Mortal {
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     fn wakes(&self) -> &Wakes {
         self.inner.wakes()
     }

@@ -8,6 +8,8 @@ use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::store::events;
 
+/// How often the events of other servers are read.
+const ELSEWHERE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 /// How many events are read from the store at a time.
 const PAGE: usize = 256;
 
@@ -27,6 +29,7 @@ pub(crate) async fn read(
         // Subscribed before the first read, so that no event is missed.
         let mut changed = service.engine.subscribe(events::TOPIC);
         let mut stopped = service.inner.stopped();
+        let is_clustered = service.inner.options.cluster.is_some();
         loop {
             let (store, sandbox) = (&*service.inner.store, request.sandbox_id.as_ref());
             let events = events::page(store, &owner, sandbox, after, PAGE).await;
@@ -54,6 +57,8 @@ pub(crate) async fn read(
                 _ = stopped.wait_for(|stopped| *stopped) => true,
                 () = sender.closed() => break,
                 _ = changed.changed() => false,
+                // What other servers record wakes nobody here.
+                () = tokio::time::sleep(ELSEWHERE_INTERVAL), if is_clustered => false,
             };
             if is_stopped {
                 // An end without an error would look as if there were no more events.

@@ -49,7 +49,7 @@ pub(crate) fn insert(new: NewEvent<'_>) -> Statement {
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
         new.parameters(),
     )
-    .notifying(TOPIC)
+    .waking(TOPIC)
 }
 
 /// Records an event, unless it is recorded, or its sandbox has the maximal number of events of its
@@ -63,7 +63,7 @@ pub(crate) fn insert_up_to(new: NewEvent<'_>, most: usize) -> Statement {
          WHERE sandbox_id = ?3 AND type = ?2) < ?8 ON CONFLICT (id) DO NOTHING",
         parameters,
     )
-    .notifying(TOPIC)
+    .waking(TOPIC)
 }
 
 /// At most this many events of an owner's sandboxes, or of one of them, after a number.

@@ -104,5 +104,5 @@ pub(crate) async fn list_sandbox_events(
 /// Inserts an event.
 pub(crate) fn insert(run: &str, seq: i64, at: i64, event: &Json) -> Statement {
     let sql = "INSERT INTO run_events VALUES (?1, ?2, ?3, ?4)";
-    Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).notifying(RUNS_TOPIC)
+    Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).waking(RUNS_TOPIC)
 }

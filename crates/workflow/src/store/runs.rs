@@ -229,7 +229,7 @@ pub(crate) fn insert_child(
                ?4, ?4 FROM runs WHERE id = ?2";
     let parameters =
         vec![id.into(), parent.into(), input.to_string().into(), at.into(), environment.into()];
-    Statement::new(sql, parameters).expecting(1).notifying(RUNS_TOPIC)
+    Statement::new(sql, parameters).expecting(1).waking(RUNS_TOPIC)
 }
 
 /// Makes an ended run `running` again, as this generation and with this program. A conflict unless the
@@ -239,7 +239,7 @@ pub(crate) fn resume(run: &str, generation: i64, program: &str, at: i64) -> Stat
                error = NULL, finished_at = NULL, updated_at = ?4 \
                WHERE id = ?1 AND generation = ?2 - 1 AND finished_at IS NOT NULL";
     let parameters = vec![run.into(), generation.into(), program.into(), at.into()];
-    Statement::new(sql, parameters).expecting(1).notifying(RUNS_TOPIC)
+    Statement::new(sql, parameters).expecting(1).waking(RUNS_TOPIC)
 }
 
 /// Makes an ended child run `running` again, as the next generation.
@@ -252,14 +252,14 @@ pub(crate) fn restart_child(run: &str, at: i64) -> Statement {
 /// Gives a run the name of its workflow.
 pub(crate) fn set_name(run: &str, name: &str) -> Statement {
     let sql = "UPDATE runs SET name = ?2 WHERE id = ?1 AND name <> ?2";
-    Statement::new(sql, vec![run.into(), name.into()]).notifying(RUNS_TOPIC)
+    Statement::new(sql, vec![run.into(), name.into()]).waking(RUNS_TOPIC)
 }
 
 /// Changes the status of a run, unless the run has ended.
 pub(crate) fn set_status(run: &str, status: RunStatus, at: i64) -> Statement {
     let sql = "UPDATE runs SET status = ?2, updated_at = ?3 \
                WHERE id = ?1 AND finished_at IS NULL";
-    Statement::new(sql, vec![run.into(), status.as_str().into(), at.into()]).notifying(RUNS_TOPIC)
+    Statement::new(sql, vec![run.into(), status.as_str().into(), at.into()]).waking(RUNS_TOPIC)
 }
 
 /// Ends a run.
@@ -279,5 +279,5 @@ pub(crate) fn end(
         optional_json(output),
         optional_json(error),
     ];
-    Statement::new(sql, parameters).notifying(RUNS_TOPIC)
+    Statement::new(sql, parameters).waking(RUNS_TOPIC)
 }
