@@ -16,9 +16,11 @@ pub(crate) fn run(arguments: Runs) -> Result<u8, Failure> {
         let request = ListRuns { limit: arguments.limit };
         Ok(remote.workflows.runs(remote.caller(), request).await?)
     })?;
-    runs.extend(here);
-    runs.sort_by(|one, other| other.created_at.cmp(&one.created_at));
-    runs.truncate(usize::try_from(arguments.limit).unwrap_or(usize::MAX));
+    if !here.is_empty() {
+        runs.extend(here);
+        runs.sort_by(|one, other| other.created_at.cmp(&one.created_at));
+        runs.truncate(usize::try_from(arguments.limit).unwrap_or(usize::MAX));
+    }
     if arguments.json {
         print(&serde_json::json!({ "runs": runs }))?;
         return Ok(0);
