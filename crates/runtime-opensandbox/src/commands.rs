@@ -110,6 +110,41 @@ impl OpenSandbox {
         execd.start(&script::start(exec)).await.map_err(failed)
     }
 
+    /// Finishes the start of a command that another process has begun and not finished: its script is started
+    /// again if it is complete, and waits there for the one that runs.
+    ///
+    /// # Errors
+    /// [`Error::NoExec`] for a command that never ran, which is forgotten.
+    pub(crate) async fn finish_start(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        // A start that is in progress has this lock.
+        let _lock = self.records()?.lock(id).await?;
+        let mut record = self.current(id).await?;
+        let found = record.exec(exec)?;
+        if !found.is_unstarted() || record.ended.is_some() || found.is_fed {
+            return Ok(());
+        }
+        let execd = self.execd(&record).await?;
+        // It is written after the script.
+        let input = execd.file(&format!("{}/{INPUT}", script::directory(exec))).await;
+        match input {
+            Ok(_) => {
+                let failed =
+                    |failure: Failure| failure.of_sandbox(SERVICE, id, "the start of a command");
+                let remote = execd.start(&script::start(exec)).await.map_err(failed)?;
+                if let Some(found) = record.execs.get_mut(exec) {
+                    (found.remote, found.is_repeated) = (Some(remote), true);
+                }
+                self.records()?.store(&record)
+            }
+            Err(failure) if failure.status() == Some(404) => {
+                record.execs.remove(exec);
+                self.records()?.store(&record)?;
+                Err(Error::NoExec { sandbox: id.clone(), exec: exec.clone() })
+            }
+            Err(failure) => Err(failure.of_reading(SERVICE, id)),
+        }
+    }
+
     /// Follows a command from these offsets on.
     pub(crate) fn follow(
         &self,

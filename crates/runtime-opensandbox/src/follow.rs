@@ -48,6 +48,10 @@ impl Follower {
 
     /// Reads what is new. The end is asked for first: what was written before it is in the files.
     async fn look(&mut self) -> Result<()> {
+        let is_unstarted = self.runtime.current(&self.id).await?.exec(&self.exec)?.is_unstarted();
+        if is_unstarted {
+            self.runtime.finish_start(&self.id, &self.exec).await?;
+        }
         let ending = self.runtime.ending(&self.id, &self.exec).await?;
         let mut pieces = Vec::new();
         loop {

@@ -65,6 +65,13 @@ pub(crate) struct ExecRecord {
     pub(crate) written: Offsets,
 }
 
+impl ExecRecord {
+    /// Whether it is not known to have been started, and was not to end before.
+    pub(crate) const fn is_unstarted(&self) -> bool {
+        self.remote.is_none() && self.cause.is_none() && self.ending.is_none()
+    }
+}
+
 impl Record {
     /// Refuses an operation on a sandbox that does not run.
     pub(crate) fn require_running(&self, operation: &'static str) -> Result<()> {

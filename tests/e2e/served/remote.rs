@@ -149,7 +149,6 @@ fn nothing_runs_here_when_a_server_is_named(world: &World) {
         &["diff", "0123", "--commits"],
         &["apply", "0123", "--branch", "x"],
         &["undo"],
-        &["up", "flow.tsx"],
         &["image", "prune"],
         &["image", "inspect", "debian:12"],
         &["image", "import", "dir:."],

@@ -2,7 +2,6 @@
 //! data directory of its own and wants a key. Clients and servers are killed meanwhile.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -55,6 +54,13 @@ impl<'w> Machine<'w> {
     /// The sandboxes on the server.
     fn on_the_server(&self) -> Vec<Value> {
         self.client.json(&["ls", "--json"])["sandboxes"].as_array().unwrap().clone()
+    }
+
+    /// Whether a command on the server has written this file of the project.
+    fn has_started(&self, file: &str) -> bool {
+        let Some(there) = self.on_the_server().first().cloned() else { return false };
+        let (id, file) = (there["id"].as_str().unwrap(), format!("/workspace/{file}"));
+        self.client.run(&["exec", id, "--", "cat", &file]).stdout == "started\n"
     }
 
     /// The key is in no file of this machine.
@@ -119,6 +125,40 @@ fn changes_of_sandboxes_on_a_server_are_decided_here(world: &World) {
     assert!(!run.to_string().contains(&here.key) && !up.stderr.contains(&here.key), "{up}");
 }
 
+/// A child workflow and a node of FireFlow: Stockade's own programs are copied to the server.
+fn children_and_nodes_are_on_the_server(world: &World) {
+    let server = Server::start(world, &[]);
+    let here = Machine::new(world, &server);
+    let example =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workflows/sandbox/child.tsx");
+    let child = world.write("child.tsx", std::fs::read_to_string(example).unwrap());
+    let up = here.client.call(&["up", child.to_str().unwrap(), "--run-id", "child"]);
+    let up = up.deadline(110).finish();
+    up.succeeds();
+    assert_eq!(up.json()["summary"], "Processed: hello");
+    assert_eq!(here.inspect("child")["sandboxes"][0]["config"]["selectedRuntime"], "opensandbox");
+    let nodes = world.write(
+        "nodes.tsx",
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import { createSmithers, SandboxCreateNode } from \"smithers-orchestrator\";\n\
+         const { Workflow, smithers } = createSmithers({});\n\n\
+         export default smithers(() => (\n  <Workflow name=\"nodes\">\n    \
+           <SandboxCreateNode id=\"create\" runtime=\"native\" />\n  \
+         </Workflow>\n));\n",
+    );
+    let nodes = nodes.to_str().unwrap();
+    let refused = here.client.run(&["up", nodes]);
+    assert!(
+        refused.stderr.contains("nodes.tsx:7") && refused.stderr.contains("`native`"),
+        "{refused}"
+    );
+    let source = world.read("nodes.tsx").replace(" runtime=\"native\"", "");
+    world.write("nodes.tsx", source);
+    here.client.run(&["up", nodes, "--run-id", "nodes"]).succeeds();
+    assert_eq!(here.on_the_server().len(), 1);
+    here.has_no_key();
+}
+
 /// A command that goes on while every process of this machine is killed has been executed once.
 fn a_killed_client_continues_with_the_key(world: &World) {
     let server = Server::start(world, &[]);
@@ -127,15 +167,7 @@ fn a_killed_client_continues_with_the_key(world: &World) {
     let file = flow(world, "slow", &sandbox("box", script, "autoAcceptDiffs"));
     let up = here.client.call(&["up", &file, "--run-id", "slow"]).start();
     let there = || here.on_the_server();
-    let started = || {
-        let Some(box_there) = there().first().map(|it| it["id"].as_str().unwrap().to_owned())
-        else {
-            return false;
-        };
-        let read = here.client.run(&["exec", &box_there, "--", "cat", "/workspace/ran"]);
-        read.stdout == "started\n"
-    };
-    wait_until("the command runs there", started);
+    wait_until("the command runs there", || here.has_started("ran"));
     up.signal(Signal::KILL);
     up.finish();
     kill_server(&here.data());
@@ -164,7 +196,7 @@ fn a_killed_client_continues_with_the_key(world: &World) {
         .finish();
     resumed.succeeds();
     assert_eq!(world.read("ran"), "started\n");
-    assert_eq!(here.inspect("slow")["tasks"][0]["executions"], 1);
+    assert_eq!(here.inspect("slow")["tasks"][0]["attempts"], 1);
     wait_until("nothing is left there", || there().is_empty());
     here.has_no_key();
 }
@@ -175,14 +207,10 @@ fn an_end_of_either_server_is_survived_or_reported(world: &World) {
     let server = Server::start(world, &[]);
     let port = server.port;
     let here = Machine::new(world, &server);
-    let script = "for n in $(seq 600); do test -e /tmp/go && break; sleep 0.1; done; echo done > end; echo '{}'";
+    let script = "echo started > ran; for n in $(seq 600); do test -e /tmp/go && break; sleep 0.1; done; echo done > end; echo '{}'";
     let file = flow(world, "slow", &sandbox("box", script, "autoAcceptDiffs"));
     let up = here.client.call(&["up", &file, "--run-id", "slow"]).start();
-    let is_executing = || {
-        let run = here.inspect("slow");
-        run["sandboxes"][0]["status"] == "shipped"
-    };
-    wait_until("it is executed", is_executing);
+    wait_until("the command runs there", || here.has_started("ran"));
     kill_server(&here.data());
     drop(server);
     let server = Server::start_at(world, &format!("127.0.0.1:{port}"), &[]);
@@ -236,6 +264,7 @@ fn what_is_of_this_machine_is_refused_at_load(world: &World) {
 
 as_root_and_as_user![
     changes_of_sandboxes_on_a_server_are_decided_here,
+    children_and_nodes_are_on_the_server,
     a_killed_client_continues_with_the_key,
     an_end_of_either_server_is_survived_or_reported,
     what_is_of_this_machine_is_refused_at_load,

@@ -10,8 +10,8 @@ use crate::args::sandbox::Sandboxes;
 use crate::args::workflow::Resume;
 use crate::commands::print::print_text;
 use crate::commands::sandbox::lifecycle;
+use crate::commands::workflow::holder::{self, RunName};
 use crate::problem::Failure;
-use crate::remote::runs::{self, RunName};
 use crate::remote::{self, Remote};
 
 /// How long a waiting run may take to process an input that it received a moment ago.
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
     let Some(name) = arguments.id.first().cloned() else { return Ok(0) };
     let name = &name;
     let values = workflow::secret_values(&arguments.secret)?;
-    runs::with_run(arguments.server_mode, RunName::Exact(name), async |remote| {
+    holder::with_run(arguments.server_mode, RunName::Exact(name), async |remote| {
         let run = match name.as_str() {
             LATEST => latest_run(&remote).await?,
             name => find_exact(&remote, name).await?,
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             accept_changes: arguments.accept_workflow_change,
             retry: arguments.retry,
             secrets: values,
-            server: runs::access_for(&remote, &run).await?,
+            server: holder::access_for(&remote, &run).await?,
         };
         let resumed = remote.workflows.resume_run(&remote.idempotent(), request).await;
         resumed.map_err(|problem| Failure::from(problem).for_workflow())?;

@@ -205,7 +205,7 @@ fn refused(path: &Path, why: String) -> Problem {
 ///
 /// # Errors
 /// [`Code::InvalidInput`] if the stored keys cannot be read, or a key cannot be one.
-pub(super) fn login_for(
+pub(crate) fn login_for(
     server: &ChosenServer,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Option<Login>, Problem> {

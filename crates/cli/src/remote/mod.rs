@@ -1,6 +1,6 @@
 //! Access to the operations for commands: through the local server of the data directory, which is
 //! started if it does not run; with `--in-process` through the service in this process; or through a
-//! server at a URL. `chosen` says which, `runs` on which of two machines a run is, `credentials` has the key for it, `connector` connects.
+//! server at a URL. `chosen` says which, `credentials` has the key for it, `connector` connects.
 
 pub(crate) mod chosen;
 pub(crate) mod connect;
@@ -8,7 +8,6 @@ mod connection;
 pub mod connector;
 pub(crate) mod credentials;
 mod reconnecting;
-pub(crate) mod runs;
 mod start;
 
 use std::fmt::Debug;

@@ -587,7 +587,15 @@ pub(crate) async fn check_started(
     exec: &ExecId,
 ) -> std::result::Result<(), Failure> {
     let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-    let status = runtime.inspect(&owned.id).await.map_err(|e| to_failure(runtime_problem(&e)))?;
+    let status = match runtime.inspect(&owned.id).await {
+        Ok(status) => status,
+        // Where another machine has the sandbox and does not answer, what is known here is the answer.
+        Err(error) => {
+            let known = runtime.list(&BTreeMap::new()).await.unwrap_or_default();
+            let known = known.into_iter().find(|status| status.id == owned.id);
+            known.ok_or_else(|| to_failure(runtime_problem(&error)))?
+        }
+    };
     if status.execs.iter().any(|known: &ExecStatus| known.id == *exec) {
         Ok(())
     } else {

@@ -11,7 +11,7 @@ use base64::alphabet;
 use base64::engine::{GeneralPurpose, general_purpose};
 use serde_json::{Map, Value};
 use stockade_api::Wait;
-use stockade_api::variables::{MAX_OUTPUT_BYTES, SECRETS, TOOL_TIMEOUT_MS};
+use stockade_api::variables::{MAX_OUTPUT_BYTES, SECRETS, SERVER, TOOL_TIMEOUT_MS};
 use stockade_core::Problem;
 use stockade_core::smithers_egress::{Contract, REDACTED};
 
@@ -23,8 +23,8 @@ use crate::sync::lock;
 const LEAST_BYTES: usize = 4;
 /// A line of a value, or a part of its base64 form, is only recognized from this length on.
 const LEAST_PART_BYTES: usize = 8;
-/// The variables of a run that only hold limits.
-const LIMITS: [&str; 3] = [MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS, SECRETS];
+/// The variables of a run that only hold limits, and names that are no secret.
+const LIMITS: [&str; 4] = [MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS, SECRETS, SERVER];
 /// The fields of an event by which programs recognize it and find an answer to it. Only Stockade and the
 /// author of the workflow write them.
 const STRUCTURE: [&str; 20] = [

@@ -7,9 +7,9 @@ use super::find;
 use crate::args::sandbox::Events;
 use crate::commands::print::{print_line, print_text};
 use crate::commands::workflow::events::{EventFilter, is_of_kind, print_events};
+use crate::commands::workflow::holder::{RunName, with_run};
 use crate::commands::workflow::or_no_run_or_sandbox;
 use crate::problem::Failure;
-use crate::remote::runs::{RunName, with_run};
 use crate::remote::{self, Remote};
 
 /// Prints them, and with `--follow` also future ones.

@@ -10,12 +10,12 @@ use super::command_name::{find_command, is_operation};
 use crate::args::sandbox::Logs;
 use crate::commands::print::{notify, print_bytes, print_line};
 use crate::commands::workflow::events::{EventFilter, print_events};
+use crate::commands::workflow::holder::{self, RunName};
 use crate::problem::Failure;
-use crate::remote::runs::{self, RunName};
 
 /// Prints it; with `--follow` the exit code is the command's.
 pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
-    runs::with_run(arguments.server_mode, RunName::Exact(&arguments.operation), async |remote| {
+    holder::with_run(arguments.server_mode, RunName::Exact(&arguments.operation), async |remote| {
         let Logs { follow, json, .. } = arguments;
         let task = arguments.task.as_deref();
         let wanted = EventFilter { from: 0, follow, console: true, kind: None, task, json };

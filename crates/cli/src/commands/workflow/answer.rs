@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use serde::Serialize;
 use stockade_api::{RunById, SendSignal};
 
+use super::holder::{self, RunName};
 use super::{effect, find, follow, value};
 use crate::args::workflow::{Approve, Decide, OneRun, Signal};
 use crate::commands::print::{notify, print};
 use crate::problem::Failure;
-use crate::remote::runs::{self, RunName};
 
 /// Approves a request.
 pub(crate) fn approve(arguments: Approve) -> Result<u8, Failure> {
@@ -42,9 +42,9 @@ fn decide(
     request: impl FnOnce(String, String, Option<String>) -> stockade_api::Decide,
 ) -> Result<u8, Failure> {
     let Decide { id, task, note, json, server_mode: way } = arguments;
-    let (done, text) = runs::with_run(way, RunName::Any(&id), async |remote| {
+    let (done, text) = holder::with_run(way, RunName::Any(&id), async |remote| {
         let run = find(&remote, &id).await?;
-        runs::give_key(&remote, &run).await?;
+        holder::give_key(&remote, &run).await?;
         let request = request(run.id, task, note);
         let words = if request.approved { "approved" } else { "denied" };
         let text = format!("{} of run {} is {words}", request.task, request.id);
@@ -61,9 +61,9 @@ fn decide(
 pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
     let Signal { id, name, payload, correlation_id, json, server_mode: way } = arguments;
     let payload = value(&payload, "payload")?;
-    let (done, text) = runs::with_run(way, RunName::Any(&id), async |remote| {
+    let (done, text) = holder::with_run(way, RunName::Any(&id), async |remote| {
         let run = find(&remote, &id).await?;
-        runs::give_key(&remote, &run).await?;
+        holder::give_key(&remote, &run).await?;
         let id = run.id;
         let text = format!("signal {name} was sent to run {id}");
         let from = follow::next_event(&remote, &id).await?;
@@ -80,13 +80,14 @@ pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
 
 /// Cancels a run.
 pub(crate) fn cancel(arguments: OneRun) -> Result<u8, Failure> {
-    let run = runs::with_run(arguments.server_mode, RunName::Any(&arguments.id), async |remote| {
-        let run = find(&remote, &arguments.id).await?;
-        // Without the key, its sandboxes end there with their leases.
-        let _ = runs::give_key(&remote, &run).await;
-        let request = RunById { id: run.id };
-        Ok(remote.workflows.cancel_run(&remote.idempotent(), request).await?)
-    })?;
+    let run =
+        holder::with_run(arguments.server_mode, RunName::Any(&arguments.id), async |remote| {
+            let run = find(&remote, &arguments.id).await?;
+            // Without the key, its sandboxes end there with their leases.
+            let _ = holder::give_key(&remote, &run).await;
+            let request = RunById { id: run.id };
+            Ok(remote.workflows.cancel_run(&remote.idempotent(), request).await?)
+        })?;
     let text = format!("run {} is {}", run.id, run.status.as_str());
     print_answer(&run, &text, arguments.json)
 }

@@ -8,10 +8,11 @@ use stockade_api::{Follow, Inspection, Run, RunById, RunStatus, RunUpdate, Sandb
 
 use stockade_core::Code;
 
+use super::holder;
 use super::live::Live;
 use crate::commands::print::{escaped, notify, print, print_line};
 use crate::problem::Failure;
-use crate::remote::{Remote, runs};
+use crate::remote::Remote;
 
 /// How long one request may wait for its response.
 pub const WAIT_MS: u32 = 20_000;
@@ -68,7 +69,7 @@ async fn follow_one(
             Err(problem) if problem.code == Code::Unauthenticated => {
                 let run =
                     remote.workflows.run(remote.caller(), RunById { id: id.to_owned() }).await?;
-                match runs::give_key(remote, &run).await? {
+                match holder::give_key(remote, &run).await? {
                     true => Ok(remote.workflows.follow(remote.caller(), request).await?),
                     false => Err(problem.into()),
                 }

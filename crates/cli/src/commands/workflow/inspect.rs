@@ -3,16 +3,16 @@
 use stockade_api::{ForkOrigin, Inspection, RunById, SandboxInfo};
 use stockade_core::Time;
 
+use super::holder::{self, RunName};
 use super::{find, follow};
 use crate::args::workflow::OneRun;
 use crate::commands::print::{escaped, print, print_text};
 use crate::problem::Failure;
-use crate::remote::runs::{self, RunName};
 
 /// Prints it.
 pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     let found =
-        runs::with_run(arguments.server_mode, RunName::Any(&arguments.id), async |remote| {
+        holder::with_run(arguments.server_mode, RunName::Any(&arguments.id), async |remote| {
             let request = RunById { id: find(&remote, &arguments.id).await?.id };
             Ok(remote.workflows.inspect(remote.caller(), request).await?)
         })?;

@@ -5,6 +5,7 @@ pub(super) mod answer;
 mod effect;
 pub(super) mod events;
 pub mod follow;
+pub(super) mod holder;
 pub(super) mod init;
 pub(super) mod inspect;
 mod live;
@@ -67,7 +68,7 @@ pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
 }
 
 /// The run of a file of the current project that was started last, without child runs.
-pub(crate) async fn latest(remote: &Remote) -> Result<Option<Run>, Failure> {
+pub(super) async fn latest(remote: &Remote) -> Result<Option<Run>, Failure> {
     let project = current_project()?;
     let request = ListRuns { limit: MAX_RUNS };
     let runs = remote.workflows.runs(remote.caller(), request).await?;

@@ -2,6 +2,7 @@
 
 use stockade_api::ListRuns;
 
+use super::holder;
 use crate::args::workflow::Runs;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
@@ -10,14 +11,16 @@ use crate::table::Table;
 
 /// Lists them.
 pub(crate) fn run(arguments: Runs) -> Result<u8, Failure> {
-    let here = remote::runs::of_chosen(arguments.limit)?;
+    let here = holder::of_chosen(arguments.limit)?;
     let mut runs = remote::with(arguments.server_mode, async |remote| {
         let request = ListRuns { limit: arguments.limit };
         Ok(remote.workflows.runs(remote.caller(), request).await?)
     })?;
-    runs.extend(here);
-    runs.sort_by(|one, other| other.created_at.cmp(&one.created_at));
-    runs.truncate(usize::try_from(arguments.limit).unwrap_or(usize::MAX));
+    if !here.is_empty() {
+        runs.extend(here);
+        runs.sort_by(|one, other| other.created_at.cmp(&one.created_at));
+        runs.truncate(usize::try_from(arguments.limit).unwrap_or(usize::MAX));
+    }
     if arguments.json {
         print(&serde_json::json!({ "runs": runs }))?;
         return Ok(0);

@@ -6,12 +6,12 @@ use stockade_api::variables::{MAX_OUTPUT_BYTES, SECRETS, TOOL_TIMEOUT_MS};
 use stockade_api::{Fork, RunById};
 use stockade_core::{Code, Problem};
 
+use super::holder::{self, RunName};
 use super::{environment, find, follow, secret_values, value};
 use crate::args::workflow::Up;
 use crate::commands::print::{notify, print_text};
 use crate::problem::{Failure, caused};
 use crate::remote;
-use crate::remote::runs::{self, RunName};
 use crate::secrets::refuse_set_twice;
 
 /// Starts it. The exit code reports how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     if let Some(from) = &arguments.from {
         return fork(&arguments, from);
     }
-    let request = stockade_api::Up { server: runs::access_to_chosen()?, ..request(&arguments)? };
+    let request = stockade_api::Up { server: holder::access_to_chosen()?, ..request(&arguments)? };
     remote::here(arguments.server_mode, async |remote| {
         let run = remote.workflows.up(&remote.idempotent(), request).await?;
         if arguments.detach {
@@ -46,9 +46,9 @@ fn fork(arguments: &Up, from: &str) -> Result<u8, Failure> {
     let directory = arguments.directory.as_ref().map(std::path::absolute).transpose();
     let directory = directory.map_err(|error| caused(Code::Io, &error))?;
     let secrets = secret_values(&arguments.secret)?;
-    runs::with_run(arguments.server_mode, RunName::Any(name), async |remote| {
+    holder::with_run(arguments.server_mode, RunName::Any(name), async |remote| {
         let source = find(&remote, name).await?;
-        let server = runs::access_for(&remote, &source).await?;
+        let server = holder::access_for(&remote, &source).await?;
         let request = Fork {
             source: source.id,
             task: task.to_owned(),

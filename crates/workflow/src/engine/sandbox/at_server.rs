@@ -2,15 +2,13 @@
 //! is created there. What names something of this machine is refused before the run starts.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::Value;
 use stockade_core::runtime::RuntimeName;
 
-use super::attempt::SandboxAttempt;
 use crate::engine::run_servers;
 use crate::engine::task_error::TaskError;
-use crate::graph::{PortNode, Sandbox, Task, Work};
+use crate::graph::{PortNode, Sandbox};
 
 /// The runtime of servers elsewhere.
 pub(super) const RUNTIME: RuntimeName = RuntimeName::OpenSandbox;
@@ -69,18 +67,6 @@ pub(super) fn remedy(url: &str) -> String {
 fn is_of_this_machine(name: &str) -> bool {
     let own = [RuntimeName::Native, RuntimeName::Bwrap, RuntimeName::Docker];
     RuntimeName::select(name).is_ok_and(|runtime| own.contains(&runtime))
-}
-
-impl SandboxAttempt {
-    /// Places the sandbox at the server of the run, if it has one.
-    pub(super) fn place(&mut self) -> Result<(), TaskError> {
-        let Work::Sandbox(sandbox) = &self.task.work else { return Ok(()) };
-        if let Some(placed) = place(sandbox, &self.environment)? {
-            let work = Work::Sandbox(Box::new(placed));
-            self.task = Arc::new(Task { work, ..(*self.task).clone() });
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! The steps of an attempt, in order.
 
+use std::sync::Arc;
+
+use super::at_server;
 use super::attempt::{AttemptOutcome, SandboxAttempt, failed};
 use super::review::Decision;
 use crate::engine::task_error::TaskError;
-use crate::graph::{Sandbox, Work};
+use crate::graph::{Sandbox, Task, Work};
 use crate::store::sandboxes::{SandboxRow, Stage};
 
 impl SandboxAttempt {
@@ -43,6 +46,16 @@ impl SandboxAttempt {
             return self.execute_by_provider(sandbox, row).await;
         }
         Box::pin(self.execute_locally(sandbox, row)).await
+    }
+
+    /// Places the sandbox at the server of the run, if it has one.
+    fn place(&mut self) -> Result<(), TaskError> {
+        let Work::Sandbox(sandbox) = &self.task.work else { return Ok(()) };
+        if let Some(placed) = at_server::place(sandbox, &self.environment)? {
+            let work = Work::Sandbox(Box::new(placed));
+            self.task = Arc::new(Task { work, ..(*self.task).clone() });
+        }
+        Ok(())
     }
 
     /// Ends the sandbox or provider of an attempt whose result is on the host, in case a crash

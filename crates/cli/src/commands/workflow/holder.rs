@@ -7,11 +7,11 @@ use std::path::Path;
 use stockade_api::{FindRun, LATEST, ResumeRun, Run, RunById, ServerAccess};
 use stockade_core::{Code, Problem};
 
-use super::{Reconnecting, Remote, chosen, credentials, here, with};
+use super::latest;
 use crate::args::sandbox::ServerMode;
-use crate::commands::workflow;
 use crate::data_dir::{data_path, find_data_dir};
 use crate::problem::{Failure, caused};
+use crate::remote::{Remote, chosen, credentials, here, with};
 
 /// The largest file with authorities.
 const AUTHORITIES_BYTES: u64 = 4 << 20;
@@ -67,14 +67,10 @@ fn is_here(name: RunName<'_>) -> Result<bool, Failure> {
         return Ok(false);
     }
     let url = server.url.to_string();
-    super::block_on(async {
-        let server = std::sync::Arc::new(stockade_api::Remote(
-            Reconnecting::find_or_start(data_path()?).await?,
-        ));
-        let remote = Remote::new(std::sync::Arc::clone(&server) as _, server);
+    here(ServerMode { in_process: false }, async |remote| {
         let found = match name {
             RunName::Any(LATEST) | RunName::Exact(LATEST) => {
-                let latest = workflow::latest(&remote).await?;
+                let latest = latest(&remote).await?;
                 // The last run there may be meant otherwise.
                 return Ok(latest.is_some_and(|run| run.server == Some(url)));
             }
