@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: Runs) -> Result<u8, Failure> {
     })?;
     if !here.is_empty() {
         runs.extend(here);
-        runs.sort_by(|one, other| other.created_at.cmp(&one.created_at));
+        runs.sort_by_key(|run| std::cmp::Reverse(run.created_at));
         runs.truncate(usize::try_from(arguments.limit).unwrap_or(usize::MAX));
     }
     if arguments.json {
