@@ -1,4 +1,4 @@
-//! Forms in which a program inside can write a name or an address, through each way out: only what is
+//! Forms in which a program inside can write a name or an address, in each place where one arrives: only what is
 //! exactly the allowed name leads anywhere, and then to that name.
 
 use std::net::SocketAddr;
@@ -91,9 +91,9 @@ const OTHERS: &[&str] = &[
     "10.0.0.5",
 ];
 
-/// The ways in which a name arrives.
+/// Where a name arrives.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum NameSource {
     Resolver,
     Socks,
     Connect,
@@ -102,13 +102,13 @@ enum Way {
     ServerName,
 }
 
-const WAYS: [Way; 6] = [
-    Way::Resolver,
-    Way::Socks,
-    Way::Connect,
-    Way::AbsoluteTarget,
-    Way::HostHeader,
-    Way::ServerName,
+const NAME_SOURCES: [NameSource; 6] = [
+    NameSource::Resolver,
+    NameSource::Socks,
+    NameSource::Connect,
+    NameSource::AbsoluteTarget,
+    NameSource::HostHeader,
+    NameSource::ServerName,
 ];
 
 /// All bytes that come back.
@@ -121,12 +121,12 @@ async fn answer(mut stream: TcpStream, sent: &[u8]) -> Vec<u8> {
 }
 
 /// Tries to get to a server by a form, at its port. Whether an answer came from there, or an address.
-async fn leads_there(world: &World, way: Way, form: &str, server: SocketAddr) -> bool {
+async fn leads_there(world: &World, source: NameSource, form: &str, server: SocketAddr) -> bool {
     let port = server.port();
     let proxy = async || TcpStream::connect(world.proxy).await.unwrap();
     let honest = format!("GET / HTTP/1.1\r\nHost: {NAME}:{port}\r\n\r\n");
-    match way {
-        Way::Resolver => {
+    match source {
+        NameSource::Resolver => {
             let mut query = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
             for label in form.strip_suffix('.').unwrap_or(form).split('.') {
                 query.push(u8::try_from(label.len()).unwrap());
@@ -140,29 +140,29 @@ async fn leads_there(world: &World, way: Way, form: &str, server: SocketAddr) ->
             timeout(PATIENCE, socket.recv(&mut bytes)).await.unwrap().unwrap();
             bytes[7] > 0
         }
-        Way::Socks => {
+        NameSource::Socks => {
             let length = u8::try_from(form.len()).unwrap();
             let port = port.to_be_bytes();
             let head = [&[5, 1, 0, 5, 1, 0, 3, length][..], form.as_bytes(), &port];
             let sent = [&head.concat(), honest.as_bytes()].concat();
             answer(proxy().await, &sent).await.ends_with(b"mirrored")
         }
-        Way::Connect => {
+        NameSource::Connect => {
             let connect = format!("CONNECT {form}:{port} HTTP/1.1\r\nHost: {form}:{port}\r\n\r\n");
             let sent = [connect.as_bytes(), honest.as_bytes()].concat();
             answer(proxy().await, &sent).await.ends_with(b"mirrored")
         }
-        Way::AbsoluteTarget => {
+        NameSource::AbsoluteTarget => {
             let sent = format!("GET http://{form}:{port}/ HTTP/1.1\r\nHost: {form}:{port}\r\n\r\n");
             answer(proxy().await, sent.as_bytes()).await.ends_with(b"mirrored")
         }
-        Way::HostHeader => {
+        NameSource::HostHeader => {
             let to = world.address_of(NAME).await;
             let stream = world.connect(to, port).await;
             let sent = format!("GET / HTTP/1.1\r\nHost: {form}:{port}\r\n\r\n");
             answer(stream, sent.as_bytes()).await.ends_with(b"mirrored")
         }
-        Way::ServerName => {
+        NameSource::ServerName => {
             let to = world.address_of(NAME).await;
             let stream = world.connect(to, port).await;
             answer(stream, &hello(form)).await.ends_with(b"mirrored")
@@ -177,20 +177,21 @@ async fn only_the_allowed_name_leads_anywhere() {
     for name in [NAME, "evil.example", "evil.api.example", "evilapi.example", "example"] {
         world.resolver.set(name, &["127.0.0.1"], 60);
     }
-    for way in WAYS {
+    for source in NAME_SOURCES {
         for form in SAME {
             // A query, a target and a handshake have letters of ASCII only. The header is written anew.
-            let is_written = form.is_ascii() || matches!(way, Way::Socks | Way::HostHeader);
-            let leads = leads_there(&world, way, form, server).await;
-            assert_eq!(leads, is_written, "{way:?} {form:?}");
+            let is_written =
+                form.is_ascii() || matches!(source, NameSource::Socks | NameSource::HostHeader);
+            let leads = leads_there(&world, source, form, server).await;
+            assert_eq!(leads, is_written, "{source:?} {form:?}");
         }
         for form in OTHERS {
-            assert!(!leads_there(&world, way, form, server).await, "{way:?} {form:?}");
+            assert!(!leads_there(&world, source, form, server).await, "{source:?} {form:?}");
             while let Ok(event) = world.events.try_recv() {
                 if let Outcome::Opened { address } = event.outcome {
                     let own = Host::Name(Name::parse(NAME).unwrap());
                     let is_own = event.host.as_ref() == Some(&own);
-                    assert!(is_own && address == server.ip(), "{way:?} {form:?}: {event:?}");
+                    assert!(is_own && address == server.ip(), "{source:?} {form:?}: {event:?}");
                 }
             }
         }

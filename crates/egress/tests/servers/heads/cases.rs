@@ -20,10 +20,13 @@ pub(super) enum Verdict {
     Cut,
 }
 
+/// Pseudo-headers and headers, with their values.
+pub(super) type Fields = &'static [(&'static str, &'static str)];
+
 /// A head.
 pub(super) enum Head {
     /// The pseudo-headers and headers of a stream, of which those replace the usual ones, and its body.
-    Stream(&'static [(&'static str, &'static str)], &'static str),
+    Stream(Fields, &'static str),
     /// The text of a request, of which `$` is the line end and the header with the number.
     Text(&'static str),
 }
@@ -41,7 +44,7 @@ pub(super) fn all() -> Vec<(Head, Verdict)> {
 const OPEN: Verdict = Sent("GET", PATH);
 const REWRITTEN: Verdict = Rewritten("GET", PATH);
 
-const STREAMS: &[(&[(&str, &str)], Verdict)] = &[
+const STREAMS: &[(Fields, Verdict)] = &[
     (&[], OPEN),
     // Of another form.
     (&[(":path", "/open/x"), (":path", "/denied")], Refused),
@@ -151,7 +154,7 @@ const STREAMS: &[(&[(&str, &str)], Verdict)] = &[
 ];
 
 /// Lengths, and bodies that have them or not.
-const BODIES: &[(&[(&str, &str)], &str, Verdict)] = &[
+const BODIES: &[(Fields, &str, Verdict)] = &[
     (&[(":method", "POST"), ("content-length", "5")], "12345", Sent("POST", PATH)),
     (&[(":method", "POST")], "12345", Sent("POST", PATH)),
     (&[(":method", "POST"), ("content-length", "5")], "123", Cut),
