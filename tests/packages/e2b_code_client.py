@@ -36,6 +36,10 @@ def python(sandbox, report):
         sandbox.run_code(given, envs={"GIVEN": "1"}).text,
         sandbox.run_code(given).text,
     ]
+    report["indented"] = sandbox.run_code("\n        z = 3\n        z\n        ").text
+    code = "from IPython.display import HTML, display\ndisplay({'text/latex': 'x^2'}, raw=True)\nHTML('<i>y</i>')"
+    latex, html = sandbox.run_code(code).results
+    report["usual_display"] = [list(latex.formats()), latex.latex, html.html]
     report["exit"] = sandbox.run_code("raise SystemExit(3)").error.name
     report["after_exit"] = sandbox.run_code("x").text
     parts = []
@@ -51,6 +55,10 @@ def python(sandbox, report):
 
 
 def contexts(sandbox, report):
+    report["defaults"] = [context.language for context in sandbox.list_code_contexts()]
+    made = sandbox.create_code_context(cwd="/home/user/made/here")
+    newest = sandbox.list_code_contexts()[-1]
+    report["made"] = [newest.id == made.id, sandbox.run_code("import os; os.getcwd()", context=made).text]
     one = sandbox.create_code_context(cwd="/tmp")
     report["context"] = [one.language, one.cwd]
     sandbox.run_code("y = 1", context=one)

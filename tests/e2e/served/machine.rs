@@ -94,6 +94,10 @@ fn sudo_gives_only_what_root_inside_has(world: &World) {
     of_root.succeeds();
     assert_eq!(machine.output(&format!("sudo {walls}")), of_root.stdout.trim());
     assert!(of_root.stdout.contains("CapEff:\t0000000000000000"), "{of_root}");
+    // Root executes the programs of a directory that the ordinary user cannot change.
+    let change = "exec 2>/dev/null; rm -rf /opt/stockade; mv /opt/stockade /opt/other; cp /bin/true /opt/stockade/bin/su
+        echo 'exit 9' >> /opt/stockade/bin/sudo; ls -A /opt/stockade/bin/su; sudo sh -c 'command -v sudo; id -u'";
+    assert_eq!(machine.run(&[], change).stdout.trim(), "/opt/stockade/bin/sudo\n0");
     for attack in [
         // The ids of init, and those that do not exist.
         "sudo -u '#65535' true",

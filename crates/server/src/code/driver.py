@@ -7,7 +7,6 @@ others are an interpreter that this process starts and reads.
 
 import ast
 import asyncio
-import base64
 import builtins
 import ctypes
 import inspect
@@ -25,8 +24,6 @@ import threading
 import time
 import traceback
 
-# The most bytes of one result in one form.
-RESULT_BYTES = 8 << 20
 # The longest line of a context, in bytes.
 LINE_BYTES = 48 << 20
 # How long a context may take to react to an interruption, in seconds.
@@ -61,72 +58,6 @@ def close_all_but(kept):
 
 
 # --- a context for Python -------------------------------------------------------------------------------------
-
-MIME = [
-    ("_repr_html_", "text/html"),
-    ("_repr_markdown_", "text/markdown"),
-    ("_repr_svg_", "image/svg+xml"),
-    ("_repr_png_", "image/png"),
-    ("_repr_jpeg_", "image/jpeg"),
-    ("_repr_pdf_", "application/pdf"),
-    ("_repr_latex_", "text/latex"),
-    ("_repr_json_", "application/json"),
-    ("_repr_javascript_", "application/javascript"),
-]
-
-
-def encoded(value):
-    return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
-
-
-def bundle(value):
-    """The forms of a value by their media type."""
-    forms = {}
-    try:
-        text = repr(value)
-    except Exception as error:
-        text = f"<{type(value).__name__}: {type(error).__name__} in its representation>"
-    if isinstance(value, str):
-        text = value
-    forms["text/plain"] = text
-    if inspect.isclass(value):
-        return forms
-    for name, kind in MIME:
-        method = getattr(value, name, None)
-        if not callable(method):
-            continue
-        try:
-            form = method()
-        except Exception:
-            continue
-        # Some methods return the form and its properties.
-        form = form[0] if isinstance(form, tuple) else form
-        if form is not None:
-            forms[kind] = encoded(form)
-    method = getattr(value, "_repr_mimebundle_", None)
-    if callable(method):
-        try:
-            found = method()
-            found = found[0] if isinstance(found, tuple) else found
-            forms.update({kind: encoded(form) for kind, form in (found or {}).items()})
-        except Exception:
-            pass
-    if isinstance(value, (list, dict)):
-        try:
-            forms["application/json"] = json.loads(json.dumps(value))
-        except (TypeError, ValueError):
-            pass
-    elif type(value).__name__ == "DataFrame" and hasattr(value, "to_dict"):
-        try:
-            forms["e2b/data"] = json.loads(json.dumps(value.to_dict(orient="list"), default=str))
-        except Exception:
-            pass
-    return {kind: form for kind, form in forms.items() if size(form) <= RESULT_BYTES}
-
-
-def size(form):
-    return len(form) if isinstance(form, str) else len(json.dumps(form))
-
 
 class Output(io.TextIOBase):
     """A stream of a context whose texts become events at once."""
@@ -208,9 +139,11 @@ class PythonContext:
         with self.lock:
             self.flush()
 
-    def display(self, *values, **_):
+    def display(self, *values, raw=False, **_):
+        """Shows values. With `raw`, each is its forms by their media type."""
         for value in values:
-            self.event({"type": "result", "main": False, "forms": bundle(value)})
+            forms = {kind: encoded(form) for kind, form in value.items()} if raw else bundle(value)
+            self.event({"type": "result", "main": False, "forms": forms})
 
     def serve(self):
         os.environ.setdefault("MPLBACKEND", "Agg")
@@ -219,6 +152,7 @@ class PythonContext:
         sys.stdin = open(os.devnull)
         main = type(sys)("__main__")
         main.__dict__.update(self.names)
+        sys.meta_path.insert(0, DisplayFinder(self.display))
         self.names = main.__dict__
         sys.modules["__main__"] = main
         lines = self.channel.makefile("rb")
@@ -355,8 +289,21 @@ def ends_silently(source):
     return bool(lines) and lines[-1].split("#")[0].rstrip().endswith(";")
 
 
+def outdented(code):
+    """The code without the indentation of its first line, which clients leave in texts of several lines."""
+    first = next((line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    indent = first[:len(first) - len(first.lstrip())]
+    try:
+        # Texts in the code keep their lines if it can do without.
+        ast.parse(code)
+        return code
+    except SyntaxError:
+        return "\n".join(line.removeprefix(indent) for line in code.split("\n")) if indent else code
+
+
 def translated(code):
     """The code, in which lines `!command` and `%pip …` are calls."""
+    code = outdented(code)
     if not any(line.lstrip().startswith(("!", "%")) for line in code.splitlines()):
         return code
     try:
@@ -657,6 +604,7 @@ class Driver:
             self.selector.register(self.contexts[name].socket, selectors.EVENT_READ, name)
 
     def create(self, name, language, cwd):
+        os.makedirs(cwd, exist_ok=True)
         if language == "python":
             context = PythonProcess(cwd)
         elif language == "bash":

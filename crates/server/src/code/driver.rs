@@ -18,7 +18,7 @@ use super::events::{Control, Events, Queue, input_of};
 use super::{Context, Run, new_context};
 
 /// The program.
-const PROGRAM: &str = include_str!("driver.py");
+const PROGRAM: &str = concat!(include_str!("forms.py"), "\n", include_str!("driver.py"));
 /// How long it may take to start, and to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest line that it may write, in bytes.
@@ -43,7 +43,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    contexts: BTreeMap<String, Context>,
+    contexts: Vec<Context>,
     creations: BTreeMap<String, oneshot::Sender<Result<(), String>>>,
     runs: BTreeMap<String, Queue>,
 }
@@ -109,8 +109,9 @@ impl Driver {
         }
     }
 
+    /// The contexts, in the order in which they were created.
     pub(super) fn contexts(&self) -> Vec<Context> {
-        self.shared.lock().contexts.values().cloned().collect()
+        self.shared.lock().contexts.clone()
     }
 
     /// The default context of a language.
@@ -148,12 +149,12 @@ impl Driver {
                 return Err(Problem::new(Code::TimedOut, message));
             }
         }
-        self.shared.lock().contexts.insert(context.id.clone(), context.clone());
+        self.shared.lock().contexts.push(context.clone());
         Ok(context)
     }
 
     pub(super) async fn remove(&self, id: &str) -> Result<(), Problem> {
-        self.shared.lock().contexts.remove(id);
+        self.shared.lock().contexts.retain(|context| context.id != id);
         self.send(&json!({ "op": "delete", "id": id })).await
     }
 
@@ -259,7 +260,7 @@ fn pass_on(shared: &Shared, line: Line, length: usize) {
         return;
     }
     if line.lost {
-        state.contexts.remove(&context);
+        state.contexts.retain(|known| known.id != context);
     }
     let end = match line.failed {
         Some(reason) => Err(reason),

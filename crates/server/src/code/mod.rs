@@ -1,4 +1,4 @@
-//! Runs code in contexts that keep their state. One program of ours, `driver.py`, runs in the sandbox on its own
+//! Runs code in contexts that keep their state. One program of ours, `driver.py` after `forms.py`, runs in the sandbox on its own
 //! `python3`, as a command of the sandbox's user; a context of Python is a fork of it, one of another language is
 //! the interpreter that the sandbox has. The dialects translate requests and events.
 //!
@@ -95,6 +95,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Whether the code ends by itself: what runs it has not ended before, as with its sandbox.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.driver.is_alive()
+    }
+
     /// Interrupts the code. The context can be used further.
     pub(crate) async fn interrupt(&self) {
         // A driver that has ended runs nothing.
@@ -144,6 +149,23 @@ impl Engine {
         let language = language(name)?;
         let driver = self.driver(sandboxes, caller, sandbox).await?;
         driver.create(new_context(language, cwd, false)).await
+    }
+
+    /// The contexts of a sandbox in which the default contexts are, as far as it has what runs them.
+    pub(crate) async fn all_contexts(
+        &self,
+        sandboxes: &Arc<dyn Sandboxes>,
+        caller: &Caller,
+        sandbox: &Sandbox,
+    ) -> Result<Vec<Context>, Problem> {
+        let driver = self.driver(sandboxes, caller, sandbox).await?;
+        for language in ["python", "javascript"] {
+            match driver.default_context(language).await {
+                Err(problem) if problem.code != Code::Unsupported => return Err(problem),
+                _ => {}
+            }
+        }
+        Ok(driver.contexts())
     }
 
     /// The contexts of a sandbox.

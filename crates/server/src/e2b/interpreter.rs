@@ -1,6 +1,7 @@
 //! The port for code: `/execute` and `/contexts`. Events are lines of JSON.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use axum::Extension;
@@ -9,6 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use hyper::body::Frame;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +22,7 @@ use super::request::JsonBody;
 use super::{App, TRAFFIC_TOKEN};
 use crate::code::{Context, Event, Forms, Run, Running};
 use crate::failure::invalid;
-use crate::inside::{Channel, Target};
+use crate::inside::{Parts, Target};
 use crate::openapi::{Api, Security, delete, post};
 use crate::opensandbox::now;
 
@@ -69,7 +71,7 @@ async fn execute(
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     tokio::spawn(relay(running, sender));
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    Ok((kind, Body::new(Channel(receiver))).into_response())
+    Ok((kind, Body::new(Parts(receiver))).into_response())
 }
 
 /// The clients read the text of a response about a context that does not exist.
@@ -83,8 +85,9 @@ fn refusal(problem: stockade_api::Problem) -> Response {
     response
 }
 
-/// Passes on the events of code until it has ended.
-async fn relay(mut running: Running, to: mpsc::Sender<Bytes>) {
+/// Passes on the events of code until it has ended. If it ends with the sandbox, the response is broken off, so that the client asks
+/// whether the sandbox still runs.
+async fn relay(mut running: Running, to: mpsc::Sender<io::Result<Frame<Bytes>>>) {
     loop {
         let next = tokio::select! {
             next = tokio::time::timeout(KEEPALIVE, running.events.recv()) => next,
@@ -96,11 +99,15 @@ async fn relay(mut running: Running, to: mpsc::Sender<Bytes>) {
         let (line, is_last) = match next {
             Err(_) => (json!({ "type": "keepalive" }), false),
             Ok(Some(event)) => (line(event), false),
+            Ok(None) if !running.is_complete() => {
+                let _ = to.send(Err(io::ErrorKind::ConnectionReset.into())).await;
+                return;
+            }
             Ok(None) => (json!({ "type": "end_of_execution" }), true),
         };
         let mut text = line.to_string().into_bytes();
         text.push(b'\n');
-        if to.send(Bytes::from(text)).await.is_err() {
+        if to.send(Ok(Frame::data(Bytes::from(text)))).await.is_err() {
             running.interrupt().await;
             return;
         }
@@ -182,8 +189,12 @@ async fn create(
 }
 
 /// `GET /contexts`.
-async fn list(State(app): State<App>, Extension(target): Extension<Target>) -> Json<Vec<Value>> {
-    Json(app.code.contexts(&target.sandbox).await.iter().map(body).collect())
+async fn list(
+    State(app): State<App>,
+    Extension(target): Extension<Target>,
+) -> Result<Json<Vec<Value>>, Response> {
+    let all = app.code.all_contexts(&app.sandboxes, &target.caller, &target.sandbox).await;
+    all.map(|all| Json(all.iter().map(body).collect())).map_err(refusal)
 }
 
 /// `DELETE /contexts/{context}`.
