@@ -116,7 +116,7 @@ impl OpenSandbox {
         })?;
         let (to_text, archive) = (quoted_text(text(to)?), quoted_text(&archive));
         let line = format!(
-            "{before} && tar -x -o -f {archive} -C {to_text}; code=$?; rm -f -- {archive}; exit $code"
+            "{before} && umask 022 && tar -x -p -o -f {archive} -C {to_text}; code=$?; rm -f -- {archive}; exit $code"
         );
         must(&execd, &record.id, &line, "copy to", to).await
     }

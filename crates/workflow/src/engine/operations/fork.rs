@@ -61,7 +61,14 @@ impl Workflows {
             RunId::New(id) => id,
         };
         self.state.servers.copy(&row.run.id, &id, &row.environment);
-        self.state.servers.renew(&id, &row.environment, request.server.clone()).await?;
+        let given = self.state.servers.renew(&id, &row.environment, request.server.clone()).await;
+        // There is no run yet that could be resumed.
+        given.map_err(|problem| match problem.code {
+            Code::Unauthenticated => {
+                problem.remedied_by("STOCKADE_API_KEY=KEY stockade up --from RUN:STEP")
+            }
+            _ => problem,
+        })?;
         let state = run_state::load(self.state.store(), &row.run.id).await.map_err(from_store)?;
         let step = find_step(&state.tasks, &row, &request)?;
         let history = self.history(&row, &step).await?;
