@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};
 use stockade_core::Code;
 
-use crate::sandboxes::write;
 use crate::{Caller, Problem, Result};
 
 /// The member with the name of an image.
@@ -98,7 +97,7 @@ pub(crate) fn combine<A: Serialize + DeserializeOwned>(
     for (host, answer) in named {
         match (host, answer) {
             (_, Ok(answer)) => {
-                let answer = write(&answer)?;
+                let answer = serde_json::to_value(&answer).map_err(unreadable)?;
                 match &mut found {
                     None => found = Some(answer),
                     Some(found) => merge(found, answer),
@@ -122,10 +121,12 @@ pub(crate) fn combine<A: Serialize + DeserializeOwned>(
         silent.dedup();
         members.insert("unreachableServers".to_owned(), silent.into());
     }
-    serde_json::from_value(found).map_err(|error| {
-        Problem::new(Code::Io, "the answers of the servers cannot be read")
-            .because(error.to_string())
-    })
+    serde_json::from_value(found).map_err(unreadable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is the function of `map_err`")]
+fn unreadable(error: serde_json::Error) -> Problem {
+    Problem::new(Code::Io, "the answers of the servers cannot be read").because(error.to_string())
 }
 
 /// Whether a server says that it does not have something.

@@ -71,8 +71,8 @@ pub struct NewWorkflow {
     pub deduplication_id: Option<String>,
     /// Workflows with lower values leave the queue first.
     pub priority: i32,
-    /// When it is put into its queue.
-    pub delay_until: Option<i64>,
+    /// After how many milliseconds it may begin, by the clock of the store.
+    pub delay_ms: Option<i64>,
     /// How long it may run.
     pub timeout_ms: Option<i64>,
     /// The workflow that started it.

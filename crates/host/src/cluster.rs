@@ -21,7 +21,9 @@ use stockade_client::{Client, Dial, Server, ServerUrl};
 use stockade_core::{Code, Problem, SandboxId, VolumeName};
 use stockade_server::Hosts;
 use stockade_server::cluster::ClusterSecret;
-use stockade_service::{Asked, Destination, Placement, PossessionKind, QUEUE, Service, Unrecorded};
+use stockade_service::{
+    Destination, Lookup, Placement, PossessionKind, QUEUE, Service, Unrecorded,
+};
 use stockade_workflow::engine::Workflows;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
@@ -285,10 +287,12 @@ impl Route for Router {
         operation: &str,
         request: &Value,
     ) -> Result<Routing<Server>, Problem> {
-        let mut placement = self.service.placement(caller, operation, request, Asked::No).await?;
+        let mut placement =
+            self.service.placement(caller, operation, request, Lookup::Records).await?;
         if let Placement::Unrecorded(unrecorded) = placement {
             self.ask(caller, unrecorded).await;
-            placement = self.service.placement(caller, operation, request, Asked::Yes).await?;
+            placement =
+                self.service.placement(caller, operation, request, Lookup::AllServers).await?;
         }
         self.routing(caller, placement)
     }

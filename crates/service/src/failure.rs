@@ -1,6 +1,7 @@
 //! The conversion of failures to problems, and the recorded form of problems.
 
 use serde_json::json;
+use stockade_bundle::workspace::Error as WorkspaceError;
 use stockade_core::access;
 use stockade_core::lifecycle::InvalidTransition;
 use stockade_core::{Code, ExecId, Problem, SandboxId, State};
@@ -53,6 +54,37 @@ pub(crate) fn store_problem(error: stockade_durable::Error) -> Problem {
         | Durable::CorruptDatabase { .. } => caused(Code::DatabaseInvalid, &error),
         Durable::StorageFull => storage_full().because(error.to_string()),
         error => caused(Code::Io, &error),
+    }
+}
+
+/// The problem of an error of a workspace.
+pub(crate) fn workspace_problem(error: &WorkspaceError) -> Problem {
+    let code = match error {
+        WorkspaceError::NotFound(_) | WorkspaceError::NoCommit { .. } => Code::NotFound,
+        WorkspaceError::Exists(_) | WorkspaceError::Changed(_) => Code::Conflict,
+        WorkspaceError::Name(_) | WorkspaceError::InTheWay(_) => Code::InvalidInput,
+        WorkspaceError::TooMany => Code::QuotaExceeded,
+        WorkspaceError::Io(source)
+            if matches!(
+                source.kind(),
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+            ) =>
+        {
+            Code::StorageFull
+        }
+        WorkspaceError::Damaged { .. } | WorkspaceError::Data(_) | WorkspaceError::Io(_) => {
+            Code::Io
+        }
+    };
+    let problem = caused(code, error);
+    match error {
+        WorkspaceError::NotFound(name) => {
+            problem.remedied_by(format!("stockade workspace create {name}"))
+        }
+        WorkspaceError::NoCommit { workspace, .. } => {
+            problem.remedied_by(format!("stockade workspace log {workspace}"))
+        }
+        _ => problem,
     }
 }
 

@@ -13,7 +13,8 @@ use stockade_durable::WorkflowId;
 use crate::failure::store_problem;
 use crate::hosts::{self, Presence};
 use crate::operations::volumes;
-use crate::possessions::{self, Kind};
+use crate::possession::Kind;
+use crate::possessions;
 use crate::service::Service;
 use crate::store::{hosts as records, possessions as recorded};
 
@@ -59,13 +60,13 @@ pub struct Unrecorded {
     pub others: Vec<Destination>,
 }
 
-/// Whether the other servers were asked about what nobody has recorded.
+/// How what a request names is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// Not yet.
-    No,
-    /// They have recorded what they have.
-    Yes,
+pub enum Lookup {
+    /// In the records.
+    Records,
+    /// In the records, after all servers have recorded what they have.
+    AllServers,
 }
 
 impl Service {
@@ -79,7 +80,7 @@ impl Service {
         caller: &Caller,
         operation: &str,
         request: &Value,
-        asked: Asked,
+        lookup: Lookup,
     ) -> Result<Placement> {
         if self.inner.options.cluster.is_none() {
             return Ok(Placement::Here);
@@ -92,7 +93,7 @@ impl Service {
             Object::Snapshot(id) => ("snapshot", records::of_snapshot(store, id, owner).await?),
             Object::Operation(id) => ("operation", self.host_of_operation(id).await?),
             Object::Synchronization { sandbox, workspace } => {
-                let place = self.synchronization(caller, sandbox, workspace, asked).await?;
+                let place = self.synchronization(caller, sandbox, workspace, lookup).await?;
                 let Found::At(host) = place else { return self.unrecorded(place).await };
                 ("sandbox", host)
             }
@@ -106,7 +107,7 @@ impl Service {
                 };
                 let place = match name.or(generated.as_deref()) {
                     None => Found::At(None),
-                    Some(name) => self.holder(owner, kind, name, asked).await?,
+                    Some(name) => self.holder(owner, kind, name, lookup).await?,
                 };
                 let is_anywhere = matches!(operation, "find_volume" | "remove_volume");
                 match place {
@@ -120,7 +121,7 @@ impl Service {
                 }
             }
             Object::New(new) => {
-                let place = self.place_of_new(owner, &new, asked).await?;
+                let place = self.place_of_new(owner, &new, lookup).await?;
                 match place {
                     Found::At(None) if new.is_local && !self.holds_sandboxes() => {
                         return Err(holds_none());
@@ -192,14 +193,14 @@ impl Service {
     }
 
     /// The one server that has everything that a new sandbox is made of.
-    async fn place_of_new(&self, owner: &OwnerId, new: &New<'_>, asked: Asked) -> Result<Found> {
+    async fn place_of_new(&self, owner: &OwnerId, new: &New<'_>, lookup: Lookup) -> Result<Found> {
         let mut hosts = BTreeSet::new();
         if let Some(snapshot) = new.snapshot {
             hosts.extend(records::of_snapshot(&*self.inner.store, snapshot, owner).await?);
         }
         let mut missing = Vec::new();
         for volume in &new.volumes {
-            match self.holder(owner, Kind::Volume, volume, asked).await? {
+            match self.holder(owner, Kind::Volume, volume, lookup).await? {
                 Found::At(host) => hosts.extend(host),
                 Found::Unrecorded(..) => missing.push((*volume).to_owned()),
             }
@@ -226,11 +227,11 @@ impl Service {
         caller: &Caller,
         sandbox: &str,
         workspace: Option<&str>,
-        asked: Asked,
+        lookup: Lookup,
     ) -> Result<Found> {
         let host = records::of_sandbox(&*self.inner.store, sandbox, &caller.owner).await?;
         let (Some(host), Some(workspace)) = (&host, workspace) else { return Ok(Found::At(host)) };
-        match self.holder(&caller.owner, Kind::Workspace, workspace, asked).await? {
+        match self.holder(&caller.owner, Kind::Workspace, workspace, lookup).await? {
             Found::At(Some(other)) if other != *host => Err(on_two_servers(host, &other)
                 .remedied_by(format!("create a sandbox with the workspaceId {workspace}: it gets to the server of the workspace"))),
             Found::At(_) => Ok(Found::At(Some(host.clone()))),
@@ -239,15 +240,21 @@ impl Service {
     }
 
     /// The server that has something of an owner.
-    async fn holder(&self, owner: &OwnerId, kind: Kind, name: &str, asked: Asked) -> Result<Found> {
+    async fn holder(
+        &self,
+        owner: &OwnerId,
+        kind: Kind,
+        name: &str,
+        lookup: Lookup,
+    ) -> Result<Found> {
         let mut found = self.recorded_holder(owner, kind, name).await?;
-        if found.is_none() && asked == Asked::No {
+        if found.is_none() && lookup == Lookup::Records {
             // A command without a server may have created it here.
             possessions::publish(&self.inner, owner, kind).await?;
             found = self.recorded_holder(owner, kind, name).await?;
         }
         match found {
-            None if asked == Asked::No => Ok(Found::Unrecorded(kind, vec![name.to_owned()])),
+            None if lookup == Lookup::Records => Ok(Found::Unrecorded(kind, vec![name.to_owned()])),
             found => Ok(Found::At(found)),
         }
     }
@@ -390,7 +397,7 @@ fn silent(what: &str, host: &str, silence: Duration) -> Problem {
     };
     let ending = match what {
         "sandbox" => "stockade kill",
-        "snapshot" => "stockade snapshot rm",
+        "snapshot" => "stockade snapshots --remove",
         "volume" => "stockade volume rm",
         "workspace" => "stockade workspace rm",
         "bundle" => "stockade reject",

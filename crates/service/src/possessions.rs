@@ -2,8 +2,8 @@
 //! owners. It is recorded in the database, so that the other servers find it, and know whose it was when its
 //! server is lost. Caches are not: each machine has its own.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 
 use stockade_api::Result;
 use stockade_bundle::data::DataDir;
@@ -14,57 +14,11 @@ use stockade_review::Bundles;
 use stockade_volume::Volumes;
 use stockade_volume::problem::problem as volume_problem;
 
-use crate::failure::{caused, store_problem};
+use crate::failure::{caused, store_problem, workspace_problem};
 use crate::inner::Inner;
-use crate::locks::Locks;
-use crate::operations::workspaces::workspace_problem;
 use crate::options::Home;
+use crate::possession::{Kind, Possession};
 use crate::store::{hosts, possessions};
-
-/// What something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A volume that is no cache.
-    Volume,
-    /// A workspace with a history.
-    Workspace,
-    /// A bundle that waits for a decision.
-    Bundle,
-}
-
-impl Kind {
-    const ALL: [Self; 3] = [Self::Volume, Self::Workspace, Self::Bundle];
-
-    /// The word in the database and in messages.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Volume => "volume",
-            Self::Workspace => "workspace",
-            Self::Bundle => "bundle",
-        }
-    }
-
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-}
-
-/// Something of an owner, by its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Possession {
-    pub(crate) owner: OwnerId,
-    pub(crate) kind: Kind,
-    pub(crate) name: String,
-}
-
-/// The state of this process about what it has.
-#[derive(Debug, Default)]
-pub(crate) struct Possessions {
-    /// One change at a time of what this server has of an owner.
-    pub(crate) locks: Locks<OwnerId>,
-    /// What was last recorded of the owner of the data directory.
-    recorded: Mutex<BTreeMap<Kind, BTreeSet<String>>>,
-}
 
 /// Claims a name for this server, before something is created under it. The caller holds the owner's lock.
 ///
@@ -296,17 +250,4 @@ async fn on_files<T: Send + 'static>(
         work(&DataDir::open(&path).map_err(|error| caused(Code::Io, &error))?)
     });
     done.await.unwrap_or_else(|error| Err(caused(Code::Io, &error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_kind_has_its_word() {
-        for kind in Kind::ALL {
-            assert_eq!(Kind::parse(kind.as_str()), Some(kind));
-        }
-        assert_eq!(Kind::parse("image"), None);
-    }
 }

@@ -17,7 +17,7 @@ use stockade_durable::Store;
 use stockade_runtime::Runtime as _;
 use stockade_runtime::fake::Fake;
 use stockade_service::{
-    Asked, Cluster, Destination, Home, MIGRATIONS, Options, Placement, Service,
+    Cluster, Destination, Home, Lookup, MIGRATIONS, Options, Placement, Service,
 };
 
 use harness::{PATIENCE, caller, database, program};
@@ -100,7 +100,7 @@ impl Server {
         operation: &str,
         request: serde_json::Value,
     ) -> Result<Placement, Problem> {
-        self.service.placement(&caller(owner), operation, &request, Asked::No).await
+        self.service.placement(&caller(owner), operation, &request, Lookup::Records).await
     }
 }
 

@@ -121,7 +121,7 @@ impl Audit {
                         self.faults.push(format!("the record of step {key} is lost"));
                     }
                 }
-                Line::Requested(..) | Line::Answered(..) | Line::Clock(_) => {}
+                Line::Requested(..) | Line::Delayed(..) | Line::Answered(..) | Line::Clock(_) => {}
             }
         }
         self.repeated = effects.values().filter(|count| **count > 1).count();
@@ -161,7 +161,17 @@ impl Audit {
                         entry.1 = *at;
                     }
                 }
-                Line::Effect(_) | Line::Recorded(_) | Line::Clock(_) => {}
+                Line::Effect(_) | Line::Recorded(_) | Line::Delayed(..) | Line::Clock(_) => {}
+            }
+        }
+        for line in lines {
+            // However the clocks of the processes are set that request it, see that its time has come, and execute it.
+            if let Line::Delayed(id, delay) = line
+                && let Some((requested, answered)) =
+                    values.get(id).and_then(|value| times.get(index(*value)))
+                && answered.saturating_sub(*requested) < delay * 1_000_000
+            {
+                self.faults.push(format!("the operation {id} did not wait for {delay} ms"));
             }
         }
         // From the last one down: none that follows was answered before this one was requested.

@@ -18,6 +18,8 @@ pub(crate) enum Line {
     Recorded(String),
     /// A client has requested that operation at that time.
     Requested(String, u64),
+    /// The operation may begin so many milliseconds after its request.
+    Delayed(String, u64),
     /// The operation has given that value by that time.
     Answered(String, u64, u64),
     /// The wall clock of a worker is ahead of the clock that nobody sets by so many milliseconds.
@@ -39,6 +41,7 @@ impl Log {
             Line::Effect(key) => format!("effect {key}\n"),
             Line::Recorded(key) => format!("recorded {key}\n"),
             Line::Requested(id, at) => format!("requested {id} {at}\n"),
+            Line::Delayed(id, delay) => format!("delayed {id} {delay}\n"),
             Line::Answered(id, at, value) => format!("answered {id} {at} {value}\n"),
             Line::Clock(offset) => format!("clock {offset}\n"),
         };
@@ -64,6 +67,7 @@ fn parse(line: &str) -> Option<Line> {
         ["effect", key] => Line::Effect((*key).to_owned()),
         ["recorded", key] => Line::Recorded((*key).to_owned()),
         ["requested", id, at] => Line::Requested((*id).to_owned(), at.parse().ok()?),
+        ["delayed", id, delay] => Line::Delayed((*id).to_owned(), delay.parse().ok()?),
         ["clock", offset] => Line::Clock(offset.parse().ok()?),
         ["answered", id, at, value] => {
             Line::Answered((*id).to_owned(), at.parse().ok()?, value.parse().ok()?)

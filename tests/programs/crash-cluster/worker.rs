@@ -35,6 +35,8 @@ const COLLECT: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const QUEUE: &str = "shared";
+/// How long some operations wait in the queue, at least.
+const DELAY: Duration = Duration::from_millis(400);
 
 /// The counter, what each workflow made of it, and what each workflow did, once.
 const MIGRATIONS: &[Migration] = &[Migration {
@@ -141,16 +143,15 @@ async fn launch(
     Ok(builder.launch().await?)
 }
 
-/// Requests one operation after another, half of them through the queue. One whose answer is lost stays
-/// requested.
+/// Requests one operation after another: one that starts at once, one through the queue, one that waits there. One
+/// whose answer is lost stays requested.
 async fn start(engine: Engine, store: Arc<dyn Store>, log: Arc<Log>) {
-    let mut is_queued = false;
-    loop {
+    let kinds = [(None, None), (Some(QUEUE), None), (Some(QUEUE), Some(DELAY))];
+    for kind in kinds.into_iter().cycle() {
         while engine.running() > MAX_RUNNING {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        is_queued = !is_queued;
-        let done = request(&engine, &store, &log, is_queued.then_some(QUEUE)).await;
+        let done = request(&engine, &store, &log, kind).await;
         if done.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -161,11 +162,14 @@ async fn request(
     engine: &Engine,
     store: &Arc<dyn Store>,
     log: &Log,
-    queue: Option<&'static str>,
+    (queue, delay): (Option<&'static str>, Option<Duration>),
 ) -> std::result::Result<(), Failure> {
     let id = WorkflowId::unique();
     log.write(&Line::Requested(id.to_string(), now()))?;
-    let options = StartOptions { id: Some(id.clone()), queue, ..StartOptions::default() };
+    if let Some(delay) = delay {
+        log.write(&Line::Delayed(id.to_string(), u64::try_from(delay.as_millis())?))?;
+    }
+    let options = StartOptions { id: Some(id.clone()), queue, delay, ..StartOptions::default() };
     let handle = engine.start("add", &(), options).await?;
     handle.get_result::<()>().await?;
     let sql = "SELECT value FROM history WHERE workflow = ?1";

@@ -24,7 +24,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::sync::{lock, millis, now_ms};
+use crate::sync::{lock, millis};
 use crate::{
     Abandonment, Channel, ClaimedWorkflow, CreateOutcome, Error, Executor, Failure, Filter, Json,
     Message, NewWorkflow, Result, Statement, Store, WorkflowId, WorkflowInfo,
@@ -164,7 +164,7 @@ impl Engine {
             queue: queue.map(str::to_owned),
             deduplication_id: options.deduplication_id,
             priority: options.priority,
-            delay_until: options.delay.map(|delay| now_ms().saturating_add(millis(delay))),
+            delay_ms: options.delay.map(millis),
             timeout_ms: options.timeout.map(millis),
             parent,
             statements: options.statements,

@@ -29,9 +29,4 @@ impl ServerTime {
     pub(super) const fn here(self, time: i64) -> i64 {
         time.saturating_add(self.ahead)
     }
-
-    /// A time of this process by the clock of the server.
-    pub(super) const fn there(self, time: i64) -> i64 {
-        time.saturating_sub(self.ahead)
-    }
 }

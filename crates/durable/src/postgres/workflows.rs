@@ -18,7 +18,7 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
     }
     let now = now_ms();
     let runs = new.executor.is_some();
-    let status = match (runs, new.delay_until) {
+    let status = match (runs, new.delay_ms) {
         (true, _) => Status::Pending,
         (false, Some(_)) => Status::Delayed,
         (false, None) => Status::Enqueued,
@@ -26,9 +26,9 @@ pub(super) async fn create(transaction: &Transaction, new: &NewWorkflow) -> Resu
     let deadline = new.timeout_ms.filter(|_| runs).map(|timeout| now.saturating_add(timeout));
     let (executor, incarnation) = new.executor.clone().unzip();
     // Any server may be the first to see that a delay is over.
-    let delay_until = match new.delay_until {
+    let delay_until = match new.delay_ms {
         None => None,
-        Some(time) => Some(ServerTime::read(transaction).await?.there(time)),
+        Some(delay) => Some(ServerTime::read(transaction).await?.now.saturating_add(delay)),
     };
     // Another process may record the same id, or another workflow with the deduplication id, at the
     // same time: the insertion waits for it, and then changes nothing.

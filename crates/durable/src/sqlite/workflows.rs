@@ -28,7 +28,7 @@ pub(super) fn create(
     }
     let now = now_ms();
     let runs = new.executor.is_some();
-    let status = match (runs, new.delay_until) {
+    let status = match (runs, new.delay_ms) {
         (true, _) => Status::Pending,
         (false, Some(_)) => Status::Delayed,
         (false, None) => Status::Enqueued,
@@ -60,7 +60,7 @@ pub(super) fn create(
         new.priority,
         new.timeout_ms,
         deadline,
-        new.delay_until,
+        new.delay_ms.map(|delay| now.saturating_add(delay)),
         new.parent.as_ref().map(WorkflowId::as_str),
         now,
         runs.then_some(now),

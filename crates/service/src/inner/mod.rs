@@ -28,7 +28,7 @@ use crate::locks::Locks;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
-use crate::possessions::Possessions;
+use crate::possession::Possessions;
 use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;

@@ -23,7 +23,8 @@ use crate::failure::{store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
-use crate::possessions::{self, Kind};
+use crate::possession::Kind;
+use crate::possessions;
 use crate::service::Service;
 
 const APPLY: &str = "bundle.apply";

@@ -15,7 +15,8 @@ use stockade_volume::{Error, Volumes, of_cache};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::caused;
 use crate::operation::workflow_id;
-use crate::possessions::{self, Kind};
+use crate::possession::Kind;
+use crate::possessions;
 use crate::service::Service;
 use crate::store::sandboxes::{self, Selection};
 

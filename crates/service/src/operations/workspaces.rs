@@ -12,12 +12,13 @@ use stockade_api::{
 use stockade_bundle::RelativePath;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::Node;
-use stockade_bundle::workspace::{Change, Error, MAIN, Workspace, Workspaces};
+use stockade_bundle::workspace::{Change, MAIN, Workspace, Workspaces};
 use stockade_core::{Code, Problem, VolumeName};
 
 use crate::clock::{now_ms, timestamp};
-use crate::failure::{caused, invalid};
-use crate::possessions::{self, Kind};
+use crate::failure::{caused, invalid, workspace_problem};
+use crate::possession::Kind;
+use crate::possessions;
 use crate::service::Service;
 
 /// The largest file that is returned in one answer.
@@ -42,33 +43,6 @@ async fn with<T: Send + 'static>(
     done.await.unwrap_or_else(|error| {
         Err(Problem::new(Code::Io, "the workspace could not be used").because(error.to_string()))
     })
-}
-
-/// The problem of an error of a workspace.
-pub(crate) fn workspace_problem(error: &Error) -> Problem {
-    let code = match error {
-        Error::NotFound(_) | Error::NoCommit { .. } => Code::NotFound,
-        Error::Exists(_) | Error::Changed(_) => Code::Conflict,
-        Error::Name(_) | Error::InTheWay(_) => Code::InvalidInput,
-        Error::TooMany => Code::QuotaExceeded,
-        Error::Io(source)
-            if matches!(
-                source.kind(),
-                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
-            ) =>
-        {
-            Code::StorageFull
-        }
-        Error::Damaged { .. } | Error::Data(_) | Error::Io(_) => Code::Io,
-    };
-    let problem = caused(code, error);
-    match error {
-        Error::NotFound(name) => problem.remedied_by(format!("stockade workspace create {name}")),
-        Error::NoCommit { workspace, .. } => {
-            problem.remedied_by(format!("stockade workspace log {workspace}"))
-        }
-        _ => problem,
-    }
 }
 
 fn open(all: &Workspaces, name: &VolumeName) -> Result<Workspace> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::possessions::Kind;
+use crate::possession::Kind;
 use crate::spec::SNAPSHOT;
 
 /// The operations whose member `id` names a sandbox.

@@ -5,7 +5,7 @@ use stockade_core::{OwnerId, Problem};
 use stockade_durable::{Row, Statement, Store, Value};
 
 use crate::failure::store_problem;
-use crate::possessions::{Kind, Possession};
+use crate::possession::{Kind, Possession};
 
 /// Records that a server has something; no effect if another one has it under this name.
 pub(crate) fn add(owner: &OwnerId, kind: Kind, name: &str, host: &str) -> Statement {

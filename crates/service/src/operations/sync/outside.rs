@@ -23,10 +23,9 @@ use stockade_core::{Code, OwnerId, Problem, VolumeName};
 use super::Direction;
 use super::staging::problem;
 use crate::elsewhere;
-use crate::failure::{caused, invalid};
+use crate::failure::{caused, invalid, workspace_problem};
 use crate::host_paths;
 use crate::inner::Inner;
-use crate::operations::workspaces::workspace_problem;
 
 /// The ignore files of one side, by their paths.
 pub(super) type IgnoreFiles = Arc<Mutex<HashMap<RelativePath, Vec<u8>>>>;
