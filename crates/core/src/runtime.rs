@@ -165,12 +165,12 @@ impl RuntimeName {
 
     /// Whether it copies what its sandboxes see of this host, which another machine cannot show.
     pub const fn copies_files(self) -> bool {
-        matches!(self, Self::Codeplane | Self::Kubernetes)
+        matches!(self, Self::OpenSandbox | Self::Codeplane | Self::Kubernetes)
     }
 
-    /// Whether its sandboxes reach the network of a service elsewhere, and nothing here can prevent that.
+    /// Whether its sandboxes may reach the network of a service elsewhere, and nothing here can prevent that.
     pub const fn has_open_network(self) -> bool {
-        matches!(self, Self::Codeplane)
+        matches!(self, Self::OpenSandbox | Self::Codeplane)
     }
 }
 
@@ -183,6 +183,10 @@ impl std::fmt::Display for RuntimeName {
 const CONTROL_GROUP: Support =
     Support::Conditional("where a control group for it can be created, see `stockade doctor`");
 const NO_MEMORY_IMAGE: Support = Support::No("it does not store the memory of processes");
+
+const COPIED_WORKSPACE: Support = Support::Conditional("as a copy, which is compared at the end");
+const COPIED_MOUNTS: Support =
+    Support::Conditional("read-only, as copies that are made at the start");
 
 const fn native(capability: Capability) -> Support {
     match capability {
@@ -243,8 +247,8 @@ const fn opensandbox(capability: Capability) -> Support {
         Capability::Ports => "the server passes on HTTP requests, and no connections",
         Capability::Snapshot => "a snapshot of the server says nothing about changed files",
         Capability::Checkpoint => return NO_MEMORY_IMAGE,
-        Capability::Workspace => "a directory of this host cannot be shown on another one",
-        Capability::HostMounts => "a directory of this host cannot be mounted on another one",
+        Capability::Workspace => return COPIED_WORKSPACE,
+        Capability::HostMounts => return COPIED_MOUNTS,
         Capability::Volumes => "volumes are on this host",
         Capability::SshAgent => {
             "the socket of an agent of this host cannot be reached on another one"
@@ -263,9 +267,7 @@ const fn opensandbox(capability: Capability) -> Support {
 const fn codeplane(capability: Capability) -> Support {
     Support::No(match capability {
         Capability::HostRoot => return Support::Conditional("the programs of the workspace"),
-        Capability::Workspace => {
-            return Support::Conditional("as a copy, which is compared at the end");
-        }
+        Capability::Workspace => return COPIED_WORKSPACE,
         Capability::Pause => {
             return Support::Conditional("its files and commands cannot be reached meanwhile");
         }
@@ -276,9 +278,7 @@ const fn codeplane(capability: Capability) -> Support {
         Capability::Users => "all commands of a workspace run as one user",
         Capability::Snapshot => "a snapshot of Codeplane says nothing about changed files",
         Capability::Checkpoint => return NO_MEMORY_IMAGE,
-        Capability::HostMounts => {
-            return Support::Conditional("read-only, as copies that are made at the start");
-        }
+        Capability::HostMounts => return COPIED_MOUNTS,
         Capability::Volumes => "volumes are on this host",
         Capability::SshAgent => "an ssh agent of this host would be lent to another one",
         Capability::AccessRules => "Codeplane has no rules about paths",
@@ -294,10 +294,8 @@ const fn kubernetes(capability: Capability) -> Support {
     match capability {
         Capability::HostRoot => Support::No("a pod starts from an image"),
         Capability::Users => Support::No("all commands of a pod run as one user"),
-        Capability::Workspace => Support::Conditional("as a copy, which is compared at the end"),
-        Capability::HostMounts => {
-            Support::Conditional("read-only, as copies that are made at the start")
-        }
+        Capability::Workspace => COPIED_WORKSPACE,
+        Capability::HostMounts => COPIED_MOUNTS,
         Capability::Volumes => Support::No("the volumes of an owner are on this host"),
         Capability::Snapshot => Support::No("the file system of a pod cannot be stored"),
         Capability::PrivateBase => Support::No(

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use stockade_core::sandbox::{LimitName, RemoteWorkspace, Root};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Capability, Error, Result, SandboxPath, Status};
-use stockade_runtime_remote::{Failure, Repeat, now_ms};
+use stockade_runtime_remote::{Copies, Failure, Repeat, now_ms};
 
 use crate::api::{Api, SERVICE, Workspace};
 use crate::client::Codeplane;
@@ -220,13 +220,7 @@ fn check(spec: &SandboxSpec) -> Result<()> {
         let text = "a directory of this host cannot be the root of a workspace elsewhere";
         return Err(Error::Invalid(text.to_owned()));
     }
-    if let Some(mount) = spec.mounts.iter().find(|mount| mount.writable) {
-        let host = mount.host.display();
-        return Err(Error::Invalid(format!(
-            "{host} cannot be changed from a workspace elsewhere: mount it read-only, or use a \
-             workspace"
-        )));
-    }
+    Copies::of(spec)?;
     let is_word = |name: &&String| {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         !name.starts_with(|first: char| first.is_ascii_digit()) && name.bytes().all(is_part)
@@ -255,8 +249,6 @@ fn new_record(
         None => (format!("stockade-{own}-{id}"), false),
     };
     let now = now_ms();
-    let inside = spec.workspace.as_ref().map(|it| path(&it.inside)).transpose()?;
-    let workspace = inside.map(|inside| (inside, now));
     Ok(Record {
         id: id.clone(),
         name,
@@ -265,8 +257,7 @@ fn new_record(
         requested,
         labels: spec.labels.clone(),
         working_directory: spec.working_directory.as_deref().map(path).transpose()?,
-        workspace,
-        mounts: spec.mounts.iter().map(|mount| path(&mount.inside)).collect::<Result<_>>()?,
+        copies: Copies::of(spec)?,
         created_at_ms: now,
         lease_until_ms: spec.lease.map(|lease| now.saturating_add(millis(lease))),
         ended: None,

@@ -2,12 +2,12 @@
 //! no token.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stockade_core::ending::Ending;
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{EndCause, Error, Offsets, Result, State};
+use stockade_runtime_remote::Copies;
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,11 +23,9 @@ pub(crate) struct Record {
     pub(crate) requested: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) working_directory: Option<String>,
-    /// Where the copy of a directory of the host is inside, if there is one, and since when.
-    pub(crate) workspace: Option<(String, u64)>,
-    /// Where the copies of other files and directories of the host are.
+    /// The copies of files of the host in it.
     #[serde(default)]
-    pub(crate) mounts: Vec<String>,
+    pub(crate) copies: Copies,
     pub(crate) created_at_ms: u64,
     /// When its lease ends.
     pub(crate) lease_until_ms: Option<u64>,
@@ -68,14 +66,6 @@ impl Record {
     /// The directory inside with the files of its commands.
     pub(crate) fn directory(&self) -> String {
         format!("/tmp/.stockade-{}", self.id)
-    }
-
-    /// Whether a path below the workspace is the place of another copy.
-    pub(crate) fn hides(&self, path: &Path) -> bool {
-        self.workspace.as_ref().is_some_and(|(inside, _)| {
-            let whole = Path::new(inside).join(path);
-            self.mounts.iter().any(|mount| Path::new(mount) == whole)
-        })
     }
 
     /// Refuses an operation on a sandbox that does not run.

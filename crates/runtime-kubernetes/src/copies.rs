@@ -1,16 +1,14 @@
 //! The copies of files of the host in a pod: of the workspace, whose changes are found at the end, and of what is
 //! mounted read-only. A pod has a volume for each directory that they need, because its root cannot be written.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use stockade_bundle::beneath::Timestamp;
 use stockade_core::sandbox::{HostMount, SECRETS_DIRECTORY};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Error, Result, SandboxPath, WorkspaceChanges};
-use stockade_runtime_remote::{Base, host_error, now_ms, pack, remove_all, unpack};
+use stockade_runtime_remote::{Copies, host_error, pack_mount, remove_all, target, unpack};
 
 use crate::client::{DIRECTORY, Kubernetes};
 use crate::objects::HOME;
@@ -25,48 +23,23 @@ const OF_THE_POD: [&str; 4] = ["/dev", "/proc", "/stockade", "/sys"];
 /// Directories of images: a volume for a single file would hide what is beside it.
 const OF_IMAGES: [&str; 8] = ["/bin", "/etc", "/lib", "/lib64", "/run", "/sbin", "/usr", "/var"];
 
-/// What is known here of the copies of a sandbox. The file exists once they are complete.
-#[derive(Debug, Serialize, Deserialize)]
-struct Known {
-    /// Where the copy of the workspace is inside, and since when.
-    workspace: Option<(PathBuf, u64)>,
-    /// Where the other copies are.
-    mounts: Vec<PathBuf>,
-}
-
-/// The directory inside to which a mount is copied.
-fn target(mount: &HostMount) -> Result<&Path> {
-    let (host, inside) = (&mount.host, &mount.inside);
-    if !host.metadata().map_err(|error| host_error(host, error))?.is_file() {
-        return Ok(inside);
-    }
-    let above = inside.parent().unwrap_or(inside);
-    let is_of_image = above == Path::new("/") || is_in_one_of(&OF_IMAGES, above);
-    if is_of_image && !is_in_one_of(&OWN, above) {
+/// The directory inside to which a mount is copied, if it hides nothing of the image but what is mounted over.
+fn place(mount: &HostMount) -> Result<&Path> {
+    let place = target(mount)?;
+    let is_of_image = place == Path::new("/") || is_in_one_of(&OF_IMAGES, place);
+    if place != mount.inside && is_of_image && !is_in_one_of(&OWN, place) {
         return Err(Error::Invalid(format!(
             "{} cannot be copied to {}: the other files of the image there would be hidden; mount a \
              directory",
-            host.display(),
-            inside.display()
+            mount.host.display(),
+            mount.inside.display()
         )));
     }
-    Ok(above)
+    Ok(place)
 }
 
 fn is_in_one_of(directories: &[&str], path: &Path) -> bool {
     directories.iter().any(|directory| path.starts_with(directory))
-}
-
-/// Copies what is mounted to a new directory: a file with its name inside, or what a directory contains.
-fn stage_mount(mount: &HostMount, stage: &Path) -> Result<()> {
-    let failed = |error| host_error(&mount.host, error);
-    match mount.inside.file_name() {
-        Some(name) if mount.host.metadata().map_err(failed)?.is_file() => {
-            fs::create_dir(stage).map_err(failed)?;
-            fs::copy(&mount.host, stage.join(name)).map(drop).map_err(failed)
-        }
-        _ => unpack(pack(&mount.host, |_| false)?, 0, stage, LIMIT_BYTES),
-    }
 }
 
 /// The directories for which the pod of a request needs volumes, none of them within another one.
@@ -74,17 +47,12 @@ fn stage_mount(mount: &HostMount, stage: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Invalid`] for what cannot be copied.
 pub(crate) fn directories(spec: &SandboxSpec) -> Result<Vec<String>> {
+    // Refuses writable mounts.
+    Copies::of(spec)?;
     let mut all: Vec<&Path> = Vec::new();
     all.extend(spec.workspace.iter().map(|workspace| workspace.inside.as_path()));
     for mount in &spec.mounts {
-        if mount.writable {
-            let text = format!(
-                "{} cannot be changed from a pod: mount it read-only, or use a workspace",
-                mount.host.display()
-            );
-            return Err(Error::Invalid(text));
-        }
-        all.push(target(mount)?);
+        all.push(place(mount)?);
     }
     all.sort_unstable();
     let mut kept: Vec<&Path> = Vec::new();
@@ -109,30 +77,25 @@ impl Kubernetes {
     /// Copies what a sandbox is to have of the host, unless that is done. Nothing uses the sandbox meanwhile, so
     /// what an earlier attempt has left is written again.
     pub(crate) async fn copy_all(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
-        if spec.workspace.is_none() && spec.mounts.is_empty() || self.known_file(id).exists() {
+        let known = Copies::of(spec)?;
+        if known.is_empty() || self.known_file(id).exists() {
             return Ok(());
         }
         let files = self.copies();
         fs::create_dir_all(&files).map_err(|error| host_error(&files, error))?;
-        let since = now_ms();
-        let mut known = Known { workspace: None, mounts: Vec::new() };
-        known.mounts.extend(spec.mounts.iter().map(|mount| mount.inside.clone()));
         if let Some(workspace) = &spec.workspace {
-            let (source, base) = (workspace.host.clone(), self.base_file(id));
-            let (inside, mounts) = (workspace.inside.clone(), known.mounts.clone());
-            let fill = move |stage: &Path| {
-                // What is mounted below it is no part of it.
-                let archive = pack(&source, |path| mounts.contains(&inside.join(path)))?;
-                let known = Base::of(&archive).map_err(|error| host_error(&source, error))?;
-                known.write(&base)?;
-                unpack(archive, 0, stage, LIMIT_BYTES)
+            let (source, base, copies) =
+                (workspace.host.clone(), self.base_file(id), known.clone());
+            let pack = move || {
+                let (archive, initial) = copies.pack_workspace(&source)?;
+                initial.write(&base)?;
+                Ok(archive)
             };
-            self.send_stage(id, fill, &workspace.inside).await?;
-            known.workspace = Some((workspace.inside.clone(), since));
+            self.send_archive(id, pack, &workspace.inside).await?;
         }
         for mount in &spec.mounts {
             let mounted = mount.clone();
-            self.send_stage(id, move |stage| stage_mount(&mounted, stage), target(mount)?).await?;
+            self.send_archive(id, move || pack_mount(&mounted), place(mount)?).await?;
         }
         let file = self.known_file(id);
         let text = serde_json::to_vec(&known);
@@ -142,17 +105,21 @@ impl Kubernetes {
         written.map_err(|error| host_error(&file, error))
     }
 
-    /// Copies to a directory inside what a function puts into a new directory of the host: so what is sent is
-    /// exactly what is known here, whatever changes on the host meanwhile.
-    async fn send_stage(
+    /// Copies what an archive contains to a directory inside: so what is sent is exactly what is known here,
+    /// whatever changes on the host meanwhile.
+    async fn send_archive(
         &self,
         id: &SandboxId,
-        fill: impl FnOnce(&Path) -> Result<()> + Send + 'static,
+        pack: impl FnOnce() -> Result<File> + Send + 'static,
         to: &Path,
     ) -> Result<()> {
         let stage = self.stage(id);
         let new = stage.clone();
-        blocking(move || remove_all(&new).and_then(|()| fill(&new))).await?;
+        let staged = blocking(move || {
+            remove_all(&new)?;
+            unpack(pack()?, 0, &new, LIMIT_BYTES)
+        });
+        staged.await?;
         let copied = copy_in(self, id, &stage, &SandboxPath::new(to)?).await;
         let removed = blocking(move || remove_all(&stage)).await;
         copied.and(removed)
@@ -166,27 +133,12 @@ impl Kubernetes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
             read => read.map_err(|error| host_error(&file, error))?,
         };
-        let known: Known =
+        let known: Copies =
             serde_json::from_slice(&text).map_err(|error| host_error(&file, error.into()))?;
-        let (inside, since) = known.workspace.ok_or_else(none)?;
-        copy_out(self, id, &SandboxPath::new(&inside)?, to, LIMIT_BYTES).await?;
+        let inside = SandboxPath::new(known.workspace().ok_or_else(none)?)?;
+        copy_out(self, id, &inside, to, LIMIT_BYTES).await?;
         let (base, to) = (self.base_file(id), to.to_owned());
-        blocking(move || {
-            let below = known.mounts.iter().filter_map(|mount| mount.strip_prefix(&inside).ok());
-            let compared = below
-                .map(|path| to.join(path))
-                .try_for_each(|path| remove_all(&path))
-                .and_then(|()| Base::read(&base)?.leave_changes(&to));
-            if compared.is_err() {
-                // The error is the one to report.
-                let _ = remove_all(&to);
-            }
-            let seconds = i64::try_from(since / 1000).unwrap_or_default();
-            let nanoseconds = u32::try_from(since % 1000).unwrap_or_default() * 1_000_000;
-            let since = Timestamp { seconds, nanoseconds };
-            compared.map(|removed| WorkspaceChanges { since, removed })
-        })
-        .await
+        blocking(move || known.changes(&base, &to)).await
     }
 
     /// Forgets the copies of a sandbox.

@@ -97,6 +97,11 @@ impl OpenSandbox {
         })
     }
 
+    /// The file that says what the copy of the workspace of a sandbox was.
+    pub(crate) fn base(&self, id: &SandboxId) -> PathBuf {
+        self.0.directory.join("workspaces").join(format!("{id}.json"))
+    }
+
     /// Whether there may be records.
     pub(crate) fn has_records(&self) -> bool {
         self.0.directory.exists()

@@ -24,8 +24,6 @@ impl OpenSandbox {
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
         let requested = [
             (spec.private_base, Capability::PrivateBase),
-            (spec.workspace.is_some(), Capability::Workspace),
-            (!spec.mounts.is_empty(), Capability::HostMounts),
             (!spec.volumes.is_empty() || !spec.caches.is_empty(), Capability::Volumes),
             (spec.ssh_agent, Capability::SshAgent),
             (!spec.access.is_empty(), Capability::AccessRules),
@@ -54,7 +52,9 @@ impl OpenSandbox {
             Some(record) if record.requested != requested => {
                 return Err(Error::Conflict(format!("the sandbox {id}")));
             }
-            Some(record) if record.remote.is_some() => return Ok(status(&mark_lease(record))),
+            Some(record) if record.remote.is_some() && !record.is_being_filled => {
+                return Ok(status(&mark_lease(record)));
+            }
             // A creation that was not finished.
             Some(record) => record,
             None => {
@@ -63,17 +63,30 @@ impl OpenSandbox {
                 record
             }
         };
-        match self.create_remote(server, records, &record, spec).await {
-            Ok(remote) => {
-                record.remote = Some(remote);
+        let made = async {
+            record.remote = Some(self.create_remote(server, records, &record, spec).await?);
+            records.store(&record)?;
+            if record.is_being_filled {
+                self.fill(&record, spec).await?;
+                record.is_being_filled = false;
                 records.store(&record)?;
-                Ok(status(&record))
             }
+            Ok::<_, Error>(status(&record))
+        };
+        match made.await {
+            Ok(status) => Ok(status),
             Err(error) => {
                 // Where it is unknown whether there is one, the record stays, and it is looked for.
-                if !matches!(error, Error::OutcomeUnknown(_) | Error::Unreachable { .. }) {
-                    records.remove(id)?;
+                if matches!(error, Error::OutcomeUnknown(_) | Error::Unreachable { .. }) {
+                    return Err(error);
                 }
+                if let Some(remote) = &record.remote {
+                    // Nothing is left there of what cannot be used.
+                    let deleted = server.delete(remote).await;
+                    deleted.map_err(|failure| failure.of_sandbox(SERVICE, id, "the creation"))?;
+                    self.forget_base(id)?;
+                }
+                records.remove(id)?;
                 Err(error)
             }
         }

@@ -17,6 +17,7 @@
 mod address;
 mod client;
 mod commands;
+mod copies;
 mod creation;
 mod execd;
 mod feed;

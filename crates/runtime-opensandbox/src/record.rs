@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use stockade_core::ending::Ending;
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{EndCause, Error, Offsets, Result, State};
+use stockade_runtime_remote::Copies;
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,12 @@ pub(crate) struct Record {
     pub(crate) requested: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) working_directory: Option<String>,
+    /// The copies of files of the host in it.
+    #[serde(default)]
+    pub(crate) copies: Copies,
+    /// Whether they may be incomplete: nothing uses the sandbox until they are not.
+    #[serde(default)]
+    pub(crate) is_being_filled: bool,
     pub(crate) created_at_ms: u64,
     /// Whether it was created without a lease: the server cannot give it one.
     #[serde(default)]

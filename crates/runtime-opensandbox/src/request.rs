@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Error, Result};
-use stockade_runtime_remote::{Failure, Records, now_ms};
+use stockade_runtime_remote::{Copies, Failure, Records, now_ms};
 
 use crate::SERVICE;
 use crate::lifecycle::NewSandbox;
@@ -29,9 +29,12 @@ pub(crate) fn new_record(id: &SandboxId, spec: &SandboxSpec, requested: String) 
             .map(str::to_owned)
             .ok_or_else(|| Error::Invalid("the working directory is not text".to_owned()))
     });
+    let copies = Copies::of(spec)?;
     Ok(Record {
         id: id.clone(),
         remote: None,
+        is_being_filled: !copies.is_empty(),
+        copies,
         requested,
         labels: spec.labels.clone(),
         working_directory: directory.transpose()?,

@@ -85,6 +85,7 @@ impl Runtime for OpenSandbox {
         for remote in remotes {
             server.delete(&remote).await.map_err(failed)?;
         }
+        self.forget_base(id)?;
         records.remove(id)
     }
 
@@ -162,9 +163,8 @@ impl Runtime for OpenSandbox {
         Err(Self::refused(Capability::Pause))
     }
 
-    async fn changes(&self, id: &SandboxId, _to: &Path) -> Result<WorkspaceChanges> {
-        self.current(id).await?;
-        Err(Error::Invalid(format!("the sandbox {id} has no workspace")))
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
+        self.gather(id, to).await
     }
 
     async fn snapshot_changes(

@@ -1,6 +1,7 @@
 //! Copying directories into a sandbox and out of it, as an archive that the program `tar` inside makes
 //! or reads. An archive from inside is hostile: it is extracted below one new directory.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -23,9 +24,19 @@ impl OpenSandbox {
         from: &Path,
         to: &SandboxPath,
     ) -> Result<()> {
-        let execd = self.usable(id).await?;
         let source = from.to_owned();
         let packed = blocking(move || pack(&source, |_| false)).await?;
+        self.extract_inside(id, packed, to).await
+    }
+
+    /// Extracts an archive to a directory inside.
+    pub(crate) async fn extract_inside(
+        &self,
+        id: &SandboxId,
+        packed: File,
+        to: &SandboxPath,
+    ) -> Result<()> {
+        let execd = self.usable(id).await?;
         let archive = self.new_archive(id).await?;
         let content = Box::pin(tokio::fs::File::from_std(packed));
         let file = NewFile { path: archive.clone(), mode: Some(0o600), owner: None };
@@ -33,7 +44,7 @@ impl OpenSandbox {
         uploaded.map_err(|failure| failure.of_sandbox(SERVICE, id, "the copy of a directory"))?;
         let (to_text, archive) = (quoted_text(text(to)?), quoted_text(&archive));
         let line = format!(
-            "mkdir -p -- {to_text} && tar -x -o -f {archive} -C {to_text}; code=$?; rm -f -- {archive}; exit $code"
+            "mkdir -p -- {to_text} && tar -x -p -o -f {archive} -C {to_text}; code=$?; rm -f -- {archive}; exit $code"
         );
         self.must(id, &line, "copy to", to).await
     }
@@ -58,7 +69,8 @@ impl OpenSandbox {
         let (name, directory) = (quoted_text(&archive), quoted_text(text(from)?));
         let line = format!(
             "tar -c -f - -C {directory} . 2>{name}.errors | head -c {most} >{name}; \
-             cat {name}.errors >&2; test ! -s {name}.errors; code=$?; rm -f {name}.errors; exit $code"
+             grep -v -e 'file changed as we read it$' -e 'File removed before we read it$' {name}.errors >&2; \
+             test $? -ne 0; code=$?; rm -f {name}.errors; exit $code"
         );
         let made = self.must(id, &line, "copy", from).await;
         let copied = match made {
@@ -125,7 +137,7 @@ impl OpenSandbox {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;

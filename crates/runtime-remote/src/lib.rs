@@ -7,6 +7,7 @@
 
 mod archive;
 mod copied_directory;
+mod copies;
 mod failure;
 mod http;
 mod records;
@@ -16,6 +17,7 @@ mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
 pub use copied_directory::{Base, remove_all};
+pub use copies::{Copies, pack_mount, target};
 pub use failure::{Failure, Service};
 pub use http::{Answer, Download, Place, Protocol, Sent};
 pub use records::{Lock, Record, Records, host_error, now_ms};

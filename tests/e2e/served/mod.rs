@@ -6,7 +6,7 @@
 //! ports of sandboxes, `browsers` and `playground` about what browsers use; `listener` is about the listener
 //! itself, `stopped` about the ends of streams, `killed` about servers
 //! that are killed, `limited` about limits and metrics, `machine` about what clients of E2B expect of a machine; `hostile`, `hostile_stores` and `fuzzed` send requests that no client
-//! sends, `answers` gives answers that no server gives, `reused` uses an id again, `own_programs` is about programs of the server's user, and `from_inside` attacks from a sandbox.
+//! sends, `answers` gives answers that no server gives, `reused` uses an id again, `own_programs` is about programs of the server's user, `workflows` about sandboxes of workflows elsewhere, and `from_inside` attacks from a sandbox.
 
 mod answers;
 mod browsers;
@@ -44,6 +44,7 @@ mod stopped;
 mod stores;
 mod terminals;
 mod web_socket;
+mod workflows;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

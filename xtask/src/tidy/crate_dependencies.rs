@@ -83,7 +83,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("stockade-runtime-remote", &["stockade-core", "stockade-bundle", "stockade-runtime"]),
     (
         "stockade-runtime-codeplane",
-        &["stockade-core", "stockade-bundle", "stockade-runtime", "stockade-runtime-remote"],
+        &["stockade-core", "stockade-runtime", "stockade-runtime-remote"],
     ),
     ("stockade-init", &["stockade-jail"]),
     (
@@ -94,7 +94,6 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "stockade-runtime-kubernetes",
         &[
             "stockade-core",
-            "stockade-bundle",
             "stockade-pod",
             "stockade-runtime",
             "stockade-runtime-native",

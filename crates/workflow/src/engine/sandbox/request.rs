@@ -275,7 +275,7 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
         };
         if !sandbox.allow_network {
             return Some(format!(
-                "the runtime `{name}` needs `allowNetwork`: its workspaces reach the network, and \
+                "the runtime `{name}` needs `allowNetwork`: its sandboxes may reach the network, and \
                  nothing on this machine can prevent that"
             ));
         }
@@ -285,10 +285,6 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
                  `egress.secretBindings`: nothing on this machine sees its connections"
             ));
         }
-    }
-    // Every sandbox of a workflow works on the project.
-    if let Support::No(reason) = own.declares(Capability::Workspace) {
-        return Some(format!("the runtime `{name}` executes no <Sandbox>: {reason}"));
     }
     let needed = [
         ("image", Capability::HostRoot, sandbox.image.is_none()),
