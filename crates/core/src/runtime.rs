@@ -168,9 +168,9 @@ impl RuntimeName {
         matches!(self, Self::Codeplane | Self::OpenSandbox | Self::Kubernetes)
     }
 
-    /// Whether its sandboxes reach the network of a service elsewhere, and nothing here can prevent that.
+    /// Whether its sandboxes may reach the network of a service elsewhere, and nothing here can prevent that.
     pub const fn has_open_network(self) -> bool {
-        matches!(self, Self::Codeplane)
+        matches!(self, Self::OpenSandbox | Self::Codeplane)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stockade_core::SandboxId;
 use stockade_core::sandbox::HostMount;
 use stockade_runtime::{Error, Result, SandboxPath, State, WorkspaceChanges};
-use stockade_runtime_remote::{blocking, host_error, pack, remove_base};
+use stockade_runtime_remote::{blocking, pack_mount, remove_base, target};
 
 use crate::client::Codeplane;
 use crate::record::Record;
@@ -27,17 +27,10 @@ impl Codeplane {
         self.extract_inside(record, packed.await?, to).await
     }
 
-    /// Copies a file or directory of the host, which is only read, to the same place inside.
+    /// Copies a file or directory of the host, which is only read.
     pub(crate) async fn copy_mount(&self, record: &Record, mount: &HostMount) -> Result<()> {
-        let source = mount.host.clone();
-        let is_file = source.metadata().map_err(|error| host_error(&source, error))?.is_file();
-        if is_file && source.file_name() != mount.inside.file_name() {
-            let text = format!("{} must keep its name in a workspace elsewhere", source.display());
-            return Err(Error::Invalid(text));
-        }
-        let above = mount.inside.parent().filter(|_| is_file).unwrap_or(&mount.inside);
-        let to = SandboxPath::new(above)?;
-        let packed = blocking(move || pack(&source, |_| false)).await?;
+        let (mounted, to) = (mount.clone(), SandboxPath::new(target(mount)?)?);
+        let packed = blocking(move || pack_mount(&mounted)).await?;
         self.extract_inside(record, packed, &to).await
     }
 

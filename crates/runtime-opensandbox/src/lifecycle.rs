@@ -107,6 +107,17 @@ impl Server {
         self.get("/sandboxes?pageSize=1").await.map(|_: Value| ())
     }
 
+    /// Whether it is another Stockade, whose sandboxes have no network unless one is requested.
+    pub(crate) async fn is_stockade(&self) -> Result<bool, Failure> {
+        let place = Place { path: String::new(), ..self.place.clone() };
+        let version: Result<Value, _> = Self { place, ..self.clone() }.get("/version").await;
+        match version {
+            Ok(version) => Ok(version["name"] == "stockade"),
+            Err(Failure::Refused { .. } | Failure::Answer(..)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Creates a sandbox. It is not repeated if the server may have seen it: the caller looks for it by its
     /// metadata.
     pub(crate) async fn create(&self, new: &NewSandbox) -> Result<RemoteSandbox, Failure> {

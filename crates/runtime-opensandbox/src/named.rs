@@ -61,6 +61,14 @@ impl NamedServers {
             }
             Err(failure) => return Err(NamingError::Unreachable(described(&failure))),
         }
+        match server.is_stockade().await {
+            Ok(true) => {}
+            Ok(false) => {
+                let why = "it is not a server of Stockade, so its sandboxes may have a network";
+                return Err(NamingError::Invalid(why.to_owned()));
+            }
+            Err(failure) => return Err(NamingError::Unreachable(described(&failure))),
+        }
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(named, server);
         Ok(())
     }

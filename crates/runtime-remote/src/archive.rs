@@ -1,6 +1,7 @@
 //! Directories as archives, which the program `tar` on another machine reads or makes. An archive from
 //! there is hostile: it is extracted below one new directory.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,7 +29,31 @@ pub fn unnamed_file(beside: &Path) -> io::Result<File> {
     Ok(File::from(rustix::fs::open(directory, flags, mode)?))
 }
 
-/// An archive of a file, or of what is in a directory, which may contain only files, directories and links.
+/// An archive of one file, which has this name in it.
+///
+/// # Errors
+/// [`Error::Host`] for what cannot be read.
+pub(crate) fn pack_file(from: &Path, name: &OsStr) -> Result<File> {
+    let failed = |error| host_error(from, error);
+    let mut archive = new_archive().map_err(failed)?;
+    archive.append_path_with_name(from, name).map_err(failed)?;
+    finish(archive).map_err(failed)
+}
+
+/// A new archive in a file without a name.
+fn new_archive() -> io::Result<tar::Builder<File>> {
+    let file = unnamed_file(&std::env::temp_dir().join("x"))?;
+    Ok(tar::Builder::new(file))
+}
+
+/// The file of a complete archive, at its start.
+fn finish(archive: tar::Builder<File>) -> io::Result<File> {
+    let mut file = archive.into_inner()?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// An archive of what is in a directory, which may contain only files, directories and links.
 /// What is at a path that is skipped is left out, with everything below it.
 ///
 /// # Errors
@@ -38,15 +63,9 @@ pub fn pack(from: &Path, skips: impl Fn(&Path) -> bool) -> Result<File> {
         let path = path.to_owned();
         move |error| host_error(&path, error)
     };
-    let file = unnamed_file(&std::env::temp_dir().join("x")).map_err(failed(from))?;
-    let mut archive = tar::Builder::new(file);
+    let mut archive = new_archive().map_err(failed(from))?;
     archive.follow_symlinks(false);
-    let found = std::fs::metadata(from).map_err(failed(from))?;
     let mut waiting = vec![PathBuf::new()];
-    if let (true, Some(name)) = (found.is_file(), from.file_name()) {
-        waiting.clear();
-        archive.append_path_with_name(from, name).map_err(failed(from))?;
-    }
     while let Some(directory) = waiting.pop() {
         let real = from.join(&directory);
         let mut entries: Vec<_> = std::fs::read_dir(&real)
@@ -69,9 +88,7 @@ pub fn pack(from: &Path, skips: impl Fn(&Path) -> bool) -> Result<File> {
             }
         }
     }
-    let mut file = archive.into_inner().map_err(failed(from))?;
-    file.rewind().map_err(failed(from))?;
-    Ok(file)
+    finish(archive).map_err(failed(from))
 }
 
 /// Extracts an archive, which starts at this offset of a file, to a new directory; after an error there is none. Pipes, sockets and devices are
@@ -207,9 +224,6 @@ mod tests {
         assert_eq!(std::fs::read(to.join("below/file")).unwrap(), b"content");
         assert_eq!(std::fs::read_link(to.join("link")).unwrap(), Path::new("/nowhere"));
         assert!(!to.join("skipped").exists());
-        let one = top.path().join("one");
-        unpack(pack(&from.join("below/file"), |_| false).unwrap(), 0, &one, 1000).unwrap();
-        assert_eq!(std::fs::read(one.join("file")).unwrap(), b"content");
     }
 
     #[test]

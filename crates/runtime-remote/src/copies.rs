@@ -8,9 +8,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use stockade_bundle::beneath::Timestamp;
 use stockade_core::SandboxSpec;
+use stockade_core::sandbox::HostMount;
 use stockade_runtime::{Error, Result, WorkspaceChanges};
 
-use crate::archive::pack;
+use crate::archive::{pack, pack_file};
 use crate::copied_directory::{Base, remove_all};
 use crate::records::host_error;
 
@@ -103,6 +104,31 @@ impl Copies {
     }
 }
 
+/// The directory inside to which a mount is copied: that around a file, or the place of a directory.
+///
+/// # Errors
+/// [`Error::Host`] if the host has no such file.
+pub fn target(mount: &HostMount) -> Result<&Path> {
+    let above = mount.inside.parent().unwrap_or(&mount.inside);
+    Ok(if is_file(mount)? { above } else { &mount.inside })
+}
+
+/// An archive of what is mounted: of a file, with its name inside, or of what is in a directory.
+///
+/// # Errors
+/// [`Error::Host`] if it cannot be read.
+pub fn pack_mount(mount: &HostMount) -> Result<File> {
+    match mount.inside.file_name() {
+        Some(name) if is_file(mount)? => pack_file(&mount.host, name),
+        _ => pack(&mount.host, |_| false),
+    }
+}
+
+fn is_file(mount: &HostMount) -> Result<bool> {
+    let found = mount.host.metadata().map_err(|error| host_error(&mount.host, error))?;
+    Ok(found.is_file())
+}
+
 /// Forgets what a copy was.
 ///
 /// # Errors
@@ -129,4 +155,56 @@ pub async fn blocking<T: Send + 'static>(
 fn is_special(path: &Path) -> bool {
     let kind = fs::symlink_metadata(path).map(|found| found.file_type());
     kind.is_ok_and(|kind| !(kind.is_file() || kind.is_dir() || kind.is_symlink()))
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_core::sandbox::Workspace;
+
+    use super::*;
+    use crate::unpack;
+
+    #[test]
+    fn what_is_mounted_is_no_change_of_the_workspace() {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        fs::create_dir_all(path("project/shown")).unwrap();
+        fs::write(path("project/file"), "one").unwrap();
+        fs::write(path("project/shown/own"), "").unwrap();
+        let mount = |inside: &str, writable| HostMount {
+            host: path("project"),
+            inside: inside.into(),
+            writable,
+        };
+        let mut spec = SandboxSpec {
+            workspace: Some(Workspace { host: path("project"), inside: "/inside".into() }),
+            mounts: vec![mount("/inside/shown", false)],
+            ..SandboxSpec::default()
+        };
+        Copies::check(&spec).unwrap();
+        let copies = Copies::of(&spec, 0).unwrap();
+        let archive = copies.pack_workspace(&path("project"), &path("base")).unwrap();
+        unpack(archive, 0, &path("copy"), 1000).unwrap();
+        assert!(!path("copy/shown").exists());
+        fs::create_dir(path("copy/shown")).unwrap();
+        fs::write(path("copy/shown/other"), "").unwrap();
+        fs::write(path("copy/file"), "two").unwrap();
+        let changes = copies.changes(&path("base"), &path("copy")).unwrap();
+        assert!(changes.removed.is_empty());
+        assert_eq!(fs::read_dir(path("copy")).unwrap().count(), 1);
+        spec.mounts.push(mount("/other", true));
+        assert!(matches!(Copies::check(&spec), Err(Error::Invalid(_))));
+    }
+
+    #[test]
+    fn a_file_gets_its_name_inside() {
+        let top = tempfile::tempdir().unwrap();
+        let host = top.path().join("program");
+        fs::write(&host, "#!").unwrap();
+        let mount = HostMount { host, inside: "/bin/other".into(), writable: false };
+        assert_eq!(target(&mount).unwrap(), Path::new("/bin"));
+        let to = top.path().join("to");
+        unpack(pack_mount(&mount).unwrap(), 0, &to, 1000).unwrap();
+        assert_eq!(fs::read_to_string(to.join("other")).unwrap(), "#!");
+    }
 }

@@ -16,7 +16,7 @@ mod upload;
 
 pub use archive::{HEADER_BYTES, pack, unnamed_file, unpack};
 pub use copied_directory::remove_all;
-pub use copies::{Copies, blocking, remove_base};
+pub use copies::{Copies, blocking, pack_mount, remove_base, target};
 pub use failure::{Failure, Service};
 pub use http::{Answer, Download, Place, Protocol, Sent};
 pub use records::{Lock, Record, Records, host_error, now_ms};

@@ -156,10 +156,11 @@ pub(super) fn local(
     run_environment: &BTreeMap<String, String>,
 ) -> Result<Local, TaskError> {
     let (requested, fallback) = selectable(sandbox)?;
-    if let Some(reason) = unsupported_attribute(sandbox) {
+    let server = run_servers::of(run_environment);
+    if let Some(reason) = unsupported_attribute(sandbox, server) {
         return Err(invalid(reason));
     }
-    let mut network = match requested.has_open_network() {
+    let mut network = match has_open_network(requested, server) {
         true => None,
         false => network(sandbox, contract)?,
     };
@@ -262,30 +263,42 @@ pub(in crate::engine) fn impossible(
 
 /// Why no requested runtime can ever execute a sandbox, because of one of its attributes. `None` if
 /// one can, and if the names of the runtimes have to be judged first.
-fn unsupported_attribute(sandbox: &Sandbox) -> Option<String> {
+fn unsupported_attribute(sandbox: &Sandbox, server: Option<&str>) -> Option<String> {
     if sandbox.provider.is_some() {
         return None;
     }
     let requested = runtime(sandbox);
-    let lacking = unsupported_by(sandbox, requested, RuntimeName::select(requested).ok()?)?;
+    let named = |name| Some((name, RuntimeName::select(name).ok()?));
+    let lacking = unsupported_by(sandbox, named(requested)?, server)?;
     let fallback = sandbox.fallback_runtime.as_deref();
-    let is_granted = fallback.is_some_and(|name| {
-        RuntimeName::select(name).is_ok_and(|own| unsupported_by(sandbox, name, own).is_none())
-    });
+    let is_granted = fallback
+        .and_then(named)
+        .is_some_and(|named| unsupported_by(sandbox, named, server).is_none());
     (!is_granted).then_some(lacking)
 }
 
-fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<String> {
+/// Whether the sandboxes of a runtime may reach a network although none was requested. Those of a run that
+/// has named a server do not: it is another Stockade.
+fn has_open_network(runtime: RuntimeName, server: Option<&str>) -> bool {
+    runtime.has_open_network() && !(runtime == at_server::RUNTIME && server.is_some())
+}
+
+fn unsupported_by(
+    sandbox: &Sandbox,
+    (name, own): (&str, RuntimeName),
+    server: Option<&str>,
+) -> Option<String> {
+    let is_open = has_open_network(own, server);
     if sandbox.workspace.is_some() && !own.has_remote_workspaces() {
         return Some(format!("the runtime `{name}` does not support `workspace`"));
     }
-    if own.has_open_network() {
+    if is_open {
         let names_hosts = |contract: Contract| {
             contract.allow_hosts.is_some() || !contract.secret_bindings.is_empty()
         };
         if !sandbox.allow_network {
             return Some(format!(
-                "the runtime `{name}` needs `allowNetwork`: its workspaces reach the network, and \
+                "the runtime `{name}` needs `allowNetwork`: its sandboxes may reach the network, and \
                  nothing on this machine can prevent that"
             ));
         }
@@ -296,10 +309,6 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
             ));
         }
     }
-    // Every sandbox of a workflow works on the project.
-    if let Support::No(reason) = own.declares(Capability::Workspace) {
-        return Some(format!("the runtime `{name}` executes no <Sandbox>: {reason}"));
-    }
     let needed = [
         ("image", Capability::HostRoot, sandbox.image.is_none()),
         ("image", Capability::Images, sandbox.image.is_some()),
@@ -308,7 +317,7 @@ fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<Str
         ("volumes", Capability::Volumes, has_volume(sandbox, false)),
         ("memoryLimit", Capability::MemoryLimit, sandbox.memory_limit.is_some()),
         ("cpuLimit", Capability::CpuLimit, sandbox.cpu_limit.is_some()),
-        ("allowNetwork", Capability::Egress, sandbox.allow_network && !own.has_open_network()),
+        ("allowNetwork", Capability::Egress, sandbox.allow_network && !is_open),
     ];
     needed.into_iter().filter(|(_, _, is_requested)| *is_requested).find_map(
         |(attribute, capability, _)| match (own.declares(capability), capability) {

@@ -1,4 +1,4 @@
-// up: runtime-without-the-project.tsx:8:5 — the runtime `opensandbox` executes no <Sandbox>: a directory of this host cannot be shown on another one
+// up: runtime-with-a-network.tsx:8:5 — the runtime `opensandbox` needs `allowNetwork`: its sandboxes may reach the network, and nothing on this machine can prevent that
 /** @jsxImportSource smithers-orchestrator */
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
