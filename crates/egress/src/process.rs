@@ -18,7 +18,7 @@ use stockade_egress_control::{
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::dns::{Configuration, Stub};
 use crate::limits::Limits;
@@ -91,7 +91,7 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
                     Err(error) => return Err(Error::Receive(error)),
                 };
                 let number = envelope.number;
-                let (installed, problem) = match served.handle(envelope, descriptors) {
+                let (installed, problem) = match served.handle(envelope, descriptors).await {
                     Ok(installed) => (installed, None),
                     Err(problem) => (None, Some(problem)),
                 };
@@ -139,7 +139,7 @@ async fn send_rest(
 /// The sandboxes that are served.
 struct ProcessState {
     /// Each with its serving task, once it has listeners.
-    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Option<AbortOnDrop>)>,
+    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Option<Serving>)>,
     resolve: Arc<Stub>,
     record: Arc<Queue>,
 }
@@ -157,10 +157,18 @@ fn invalid(message: &str, error: &dyn std::error::Error) -> Problem {
     Problem::new(Code::InvalidInput, message).because(error.to_string())
 }
 
-/// Aborts its task when it is dropped.
-struct AbortOnDrop(AbortHandle);
+/// The task that serves a sandbox. It is aborted when this is dropped.
+struct Serving(JoinHandle<()>);
 
-impl Drop for AbortOnDrop {
+impl Serving {
+    /// Ends it. Afterwards nothing listens.
+    async fn end(mut self) {
+        self.0.abort();
+        let _ = tokio::time::timeout(SETTLE, &mut self.0).await;
+    }
+}
+
+impl Drop for Serving {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -180,7 +188,7 @@ impl ProcessState {
 
     /// Carries out a request. Returns the state of the credentials, in response to
     /// [`Request::Credentials`].
-    fn handle(
+    async fn handle(
         &mut self,
         envelope: Envelope,
         descriptors: Vec<OwnedFd>,
@@ -210,7 +218,9 @@ impl ProcessState {
             }
             Request::Remove { sandbox } => {
                 self.find(&sandbox)?;
-                self.sandboxes.remove(&sandbox);
+                if let Some((_, Some(serving))) = self.sandboxes.remove(&sandbox) {
+                    serving.end().await;
+                }
             }
             Request::Names { resolv_conf, hosts } => {
                 self.resolve.set(Configuration::parse(&resolv_conf, &hosts));
@@ -268,8 +278,8 @@ fn listeners(id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<Listeners, Pro
     Listeners::from_descriptors(descriptors).map_err(|error| invalid(&message, &error))
 }
 
-fn serve_at(sandbox: &Arc<Sandbox>, listeners: Listeners) -> AbortOnDrop {
-    AbortOnDrop(tokio::spawn(Arc::clone(sandbox).serve(listeners)).abort_handle())
+fn serve_at(sandbox: &Arc<Sandbox>, listeners: Listeners) -> Serving {
+    Serving(tokio::spawn(Arc::clone(sandbox).serve(listeners)))
 }
 
 #[cfg(test)]

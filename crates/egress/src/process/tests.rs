@@ -9,7 +9,6 @@ use stockade_core::network::Reason;
 use stockade_egress_control::{Credential, MESSAGE_BYTES, Outcome, OwnerSocket};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
 use super::*;
 use crate::authority::Authority;
