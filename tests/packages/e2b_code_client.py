@@ -1,6 +1,7 @@
 """Uses a server through the client library e2b-code-interpreter of PyPI, and prints as JSON what it observed."""
 
 import json
+import threading
 import time
 
 from e2b_code_interpreter import Sandbox
@@ -90,8 +91,19 @@ def languages(sandbox, report):
     ]
 
 
+def ended(report):
+    """What code raises whose sandbox is killed."""
+    sandbox = Sandbox.create(timeout=600)
+    sandbox.run_code("1")
+    timer = threading.Timer(0.5, sandbox.kill)
+    timer.start()
+    report["sandbox_killed"] = raised(lambda: sandbox.run_code("import time; time.sleep(60)"))
+    timer.join()
+
+
 def main():
     report = {}
+    ended(report)
     with Sandbox.create(envs={"SHARED": "shared"}, timeout=600) as sandbox:
         python(sandbox, report)
         contexts(sandbox, report)

@@ -240,6 +240,7 @@ fn e2b_code_interpreter_for_python() {
         ("usual_display", json!([["latex"], "x^2", "<i>y</i>"])),
         ("defaults", json!(["python", "javascript"])),
         ("made", json!([true, "/home/user/made/here"])),
+        ("sandbox_killed", json!("TimeoutException")),
         ("exit", json!("SystemExit")),
         ("after_exit", json!("20")),
         ("streamed", json!(["a\n", "b\n"])),

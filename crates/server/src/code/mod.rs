@@ -151,7 +151,7 @@ impl Engine {
         driver.create(new_context(language, cwd, false)).await
     }
 
-    /// The contexts of a sandbox in which the default contexts are, as far as it has what runs them.
+    /// The contexts of a sandbox, the newest last, with the default contexts, as far as it has what runs them.
     pub(crate) async fn all_contexts(
         &self,
         sandboxes: &Arc<dyn Sandboxes>,
@@ -165,7 +165,10 @@ impl Engine {
                 _ => {}
             }
         }
-        Ok(driver.contexts())
+        let mut all = driver.contexts();
+        // The default ones are as old as the sandbox for its clients.
+        all.sort_by_key(|context| !context.is_default);
+        Ok(all)
     }
 
     /// The contexts of a sandbox.

@@ -14,7 +14,8 @@ use hyper::body::Frame;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stockade_core::Code;
+use stockade_api::GetSandbox;
+use stockade_core::{Code, State as SandboxState};
 use tokio::sync::mpsc;
 
 use super::failure::{Refused, message};
@@ -28,6 +29,9 @@ use crate::opensandbox::now;
 
 /// How often a silent stream shows that it is alive.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+/// How long it may take until the end of a sandbox is recorded, and how often that is checked.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+const END_INTERVAL: Duration = Duration::from_millis(20);
 /// How many lines may wait for a slow client.
 const CHANNEL_CAPACITY: usize = 64;
 
@@ -69,7 +73,7 @@ async fn execute(
     let running = app.code.run(&app.sandboxes, &target.caller, &target.sandbox, run).await;
     let running = running.map_err(refusal)?;
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
-    tokio::spawn(relay(running, sender));
+    tokio::spawn(relay(app, target, running, sender));
     let kind = [(header::CONTENT_TYPE, "application/json")];
     Ok((kind, Body::new(Parts(receiver))).into_response())
 }
@@ -87,7 +91,12 @@ fn refusal(problem: stockade_api::Problem) -> Response {
 
 /// Passes on the events of code until it has ended. If it ends with the sandbox, the response is broken off, so that the client asks
 /// whether the sandbox still runs.
-async fn relay(mut running: Running, to: mpsc::Sender<io::Result<Frame<Bytes>>>) {
+async fn relay(
+    app: App,
+    target: Target,
+    mut running: Running,
+    to: mpsc::Sender<io::Result<Frame<Bytes>>>,
+) {
     loop {
         let next = tokio::select! {
             next = tokio::time::timeout(KEEPALIVE, running.events.recv()) => next,
@@ -100,6 +109,7 @@ async fn relay(mut running: Running, to: mpsc::Sender<io::Result<Frame<Bytes>>>)
             Err(_) => (json!({ "type": "keepalive" }), false),
             Ok(Some(event)) => (line(event), false),
             Ok(None) if !running.is_complete() => {
+                wait_for_end(&app, &target).await;
                 let _ = to.send(Err(io::ErrorKind::ConnectionReset.into())).await;
                 return;
             }
@@ -115,6 +125,23 @@ async fn relay(mut running: Running, to: mpsc::Sender<io::Result<Frame<Bytes>>>)
             return;
         }
     }
+}
+
+/// Waits until it is recorded that the sandbox has ended, if its code has ended with it.
+async fn wait_for_end(app: &App, target: &Target) {
+    let ended = async {
+        loop {
+            let request = GetSandbox { id: target.sandbox.id.clone(), metrics: false };
+            match app.sandboxes.get_status(&target.caller, request).await {
+                Ok(sandbox) if sandbox.state == SandboxState::Running => {
+                    tokio::time::sleep(END_INTERVAL).await;
+                }
+                _ => return,
+            }
+        }
+    };
+    // A sandbox that has not ended lost the process that runs code.
+    let _ = tokio::time::timeout(END_TIMEOUT, ended).await;
 }
 
 /// An event in the form of the clients.
