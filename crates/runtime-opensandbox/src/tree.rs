@@ -136,12 +136,15 @@ impl OpenSandbox {
             return Err(Error::File { operation: "copy", path: from.to_string(), source });
         }
         let archive = new_archive(&execd, id).await?;
+        // A command may write meanwhile: a file is then as it was during the copy. Sockets are left out.
         // A hollow file has any length: no more than what is accepted is written.
         let most = limit_bytes.saturating_add(HEADER_BYTES);
         let (name, directory) = (quoted_text(&archive), quoted_text(text(from)?));
         let line = format!(
-            "tar -c -f - -C {directory} . 2>{name}.errors | head -c {most} >{name}; \
-             cat {name}.errors >&2; test ! -s {name}.errors; code=$?; rm -f {name}.errors; exit $code"
+            "LC_ALL=C tar -c -f - -C {directory} . 2>{name}.errors | head -c {most} >{name}; \
+             ! grep -v -e ': file changed as we read it$' -e ': File removed before we read it$' \
+             -e ': socket ignored$' {name}.errors >&2; \
+             code=$?; rm -f {name}.errors; exit $code"
         );
         let made = must(&execd, id, &line, "copy", from).await;
         let copied = match made {
