@@ -256,6 +256,9 @@ class BundleList(Model):
     expired: list[Bundle] = field(default_factory=list)
     """The bundles that were removed just now, because they were too old."""
 
+    unreachable_servers: list[str] = field(default_factory=list)
+    """The servers that have more of them, and do not answer."""
+
     views: list[StoredView]
     """Views of killed runs that could not be turned into a bundle."""
 
@@ -649,6 +652,9 @@ class CreateSandbox(Model):
 
     runtime: str | None = None
     """The name of the requested runtime; the host's own when absent."""
+
+    server: ServerElsewhere | None = None
+    """The server elsewhere that a run has named for it, for the runtime of such servers."""
 
     ssh_agent: SshAgent | None = None
     """The ssh agent that its programs reach; none when absent."""
@@ -2154,6 +2160,9 @@ class RunNode(Model):
     node: str
     """The name, such as `SandboxExecuteNode`."""
 
+    server: ServerElsewhere | None = None
+    """The server elsewhere that holds the sandbox which it creates, if it names no runtime."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTool(Model):
@@ -2416,6 +2425,18 @@ class SentFiles(Model):
 
     size_bytes: int
     """Bytes of the files."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerElsewhere(Model):
+    """A server elsewhere that a workflow run has named for its sandboxes."""
+
+    run: str
+    """The run whose API key is used. The key itself is in the memory of one process, and in no
+    record."""
+
+    url: str
+    """Its URL: `https://HOST[:PORT]` or `http://HOST[:PORT]`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -2934,6 +2955,9 @@ class VolumeByName(Model):
 class VolumeList(Model):
     """The volumes of the caller."""
 
+    unreachable_servers: list[str] = field(default_factory=list)
+    """The servers that have more of them, and do not answer."""
+
     volumes: list[Volume]
     """By their names."""
 
@@ -3155,6 +3179,9 @@ class WorkspaceInfo(Model):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkspaceList(Model):
     """The workspaces of the caller."""
+
+    unreachable_servers: list[str] = field(default_factory=list)
+    """The servers that have more of them, and do not answer."""
 
     workspaces: list[WorkspaceInfo]
     """By their names."""

@@ -191,6 +191,8 @@ export interface BundleList {
   bundles: ListedBundle[];
   /** The bundles that were removed just now, because they were too old. */
   expired?: Bundle[];
+  /** The servers that have more of them, and do not answer. */
+  unreachableServers?: string[];
   /** Views of killed runs that could not be turned into a bundle. */
   views: StoredView[];
 }
@@ -692,6 +694,8 @@ export interface CreateSandbox {
   remoteWorkspace?: RemoteWorkspace | null;
   /** The name of the requested runtime; the host's own when absent. */
   runtime?: string | null;
+  /** The server elsewhere that a run has named for it, for the runtime of such servers. */
+  server?: ServerElsewhere | null;
   /** The ssh agent that its programs reach; none when absent. */
   sshAgent?: SshAgent | null;
   /** Whether it is created without being started. */
@@ -1972,6 +1976,8 @@ export interface RunNode {
   inputs?: Record<string, unknown>;
   /** The name, such as `SandboxExecuteNode`. */
   node: string;
+  /** The server elsewhere that holds the sandbox which it creates, if it names no runtime. */
+  server?: ServerElsewhere | null;
 }
 
 /** Calls a tool. */
@@ -2165,6 +2171,17 @@ export interface SentFiles {
   links: number;
   /** Bytes of the files. */
   sizeBytes: number;
+}
+
+/** A server elsewhere that a workflow run has named for its sandboxes. */
+export interface ServerElsewhere {
+  /**
+   * The run whose API key is used. The key itself is in the memory of one process, and in no
+   * record.
+   */
+  run: string;
+  /** Its URL: `https://HOST[:PORT]` or `http://HOST[:PORT]`. */
+  url: string;
 }
 
 /** Bytes of its standard output. */
@@ -2585,6 +2602,8 @@ export interface VolumeByName {
 
 /** The volumes of the caller. */
 export interface VolumeList {
+  /** The servers that have more of them, and do not answer. */
+  unreachableServers?: string[];
   /** By their names. */
   volumes: Volume[];
 }
@@ -2751,6 +2770,8 @@ export interface WorkspaceInfo {
 
 /** The workspaces of the caller. */
 export interface WorkspaceList {
+  /** The servers that have more of them, and do not answer. */
+  unreachableServers?: string[];
   /** By their names. */
   workspaces: WorkspaceInfo[];
 }
