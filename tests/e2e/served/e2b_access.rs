@@ -228,7 +228,13 @@ fn what_belongs_to_a_sandbox_is_not_found_from_another() {
     let created = context(&own, "POST /contexts", &json!({ "language": "bash" }));
     assert_eq!(created.status, 200, "{}", created.text());
     let id = created.value()["id"].as_str().unwrap().to_owned();
-    assert_eq!(context(&other, "GET /contexts", &Value::Null).value(), json!([]));
+    // A directory that its user may not enter.
+    let closed = json!({ "language": "bash", "cwd": "/root" });
+    let closed = context(&own, "POST /contexts", &closed);
+    assert!(closed.status >= 400 && closed.text().contains("/root"), "{}", closed.text());
+    let shown = context(&other, "GET /contexts", &Value::Null).value();
+    assert_eq!(languages(&shown), ["python", "javascript"]);
+    assert!(!shown.to_string().contains(&id), "{shown}");
     for line in [format!("DELETE /contexts/{id}"), format!("POST /contexts/{id}/restart")] {
         assert_eq!(context(&other, &line, &Value::Null).status, 404, "{line}");
     }
@@ -307,6 +313,11 @@ fn a_signature_is_for_one_file_of_one_sandbox() {
     assert_eq!(answer.value()["code"], 401);
 }
 
+/// The languages of the contexts in a list, of which each sandbox has two from the start.
+fn languages(contexts: &Value) -> Vec<&str> {
+    contexts.as_array().into_iter().flatten().filter_map(|it| it["language"].as_str()).collect()
+}
+
 #[test]
 fn a_port_has_a_host_name() {
     let world = World::new(crate::harness::Identity::Root);
@@ -319,7 +330,8 @@ fn a_port_has_a_host_name() {
     };
     let (envd, traffic) = (own.header(E2B_TOKENS[0]), own.header(E2B_TOKENS[1]));
     assert_eq!(ask(ENVD, "GET /health", &[&envd]).status, 204);
-    assert_eq!(ask(INTERPRETER, "GET /contexts", &[&traffic]).value(), json!([]));
+    let shown = ask(INTERPRETER, "GET /contexts", &[&traffic]).value();
+    assert_eq!(languages(&shown), ["python", "javascript"]);
     for (port, line) in [(ENVD, "GET /envs"), (INTERPRETER, "GET /contexts"), (8000, "GET /")] {
         for headers in [
             vec![],

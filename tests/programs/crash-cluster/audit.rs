@@ -50,6 +50,8 @@ pub(crate) struct Audit {
     pub(crate) taken_over: usize,
     pub(crate) steps: usize,
     pub(crate) repeated: usize,
+    /// How many effects of steps came after others had taken the workflow over and recorded the step.
+    pub(crate) late: usize,
     pub(crate) operations: usize,
     /// How often a worker has found its wall clock set.
     pub(crate) clocks: usize,
@@ -101,27 +103,45 @@ impl Audit {
     }
 
     /// Each promised record is there, and no step ran again after its record was promised.
+    ///
+    /// A process that was paused in the middle of a step may have its effect when another one has taken the
+    /// workflow over and recorded the step: no process can know how long it was paused. It does nothing more
+    /// of that workflow.
     fn steps(&mut self, lines: &[Line], database: &Database) -> Result<(), Failure> {
         let rows =
             database.sql("SELECT workflow_uuid || ':' || function_id FROM operation_outputs")?;
         let stored: HashSet<_> = rows.into_iter().filter_map(|mut row| row.pop()).collect();
         self.steps = stored.len();
-        let (mut recorded, mut effects) = (HashSet::new(), HashMap::new());
+        let (mut recorded, mut effects) = (HashMap::new(), HashMap::new());
+        // The runs of workflows that others have taken over.
+        let mut lost = HashSet::new();
         for line in lines {
+            let (Line::Effect(key, run) | Line::Recorded(key, run)) = line else { continue };
+            let workflow = key.rsplit_once(':').map_or(key.as_str(), |(workflow, _)| workflow);
+            if lost.contains(&(workflow, *run)) {
+                self.faults
+                    .push(format!("run {run} of {workflow} went on after it was taken over"));
+            }
             match line {
-                Line::Effect(key) => {
+                Line::Effect(..) => {
                     *effects.entry(key).or_insert(0_usize) += 1;
-                    if recorded.contains(key) {
-                        self.faults.push(format!("step {key} ran again after its record"));
+                    match recorded.get(key) {
+                        None => {}
+                        Some(by) if by <= run => {
+                            self.faults.push(format!("step {key} ran again after its record"));
+                        }
+                        Some(_) => {
+                            self.late += 1;
+                            lost.insert((workflow, *run));
+                        }
                     }
                 }
-                Line::Recorded(key) => {
-                    recorded.insert(key);
+                _ => {
+                    recorded.entry(key).or_insert(*run);
                     if !stored.contains(key) {
                         self.faults.push(format!("the record of step {key} is lost"));
                     }
                 }
-                Line::Requested(..) | Line::Delayed(..) | Line::Answered(..) | Line::Clock(_) => {}
             }
         }
         self.repeated = effects.values().filter(|count| **count > 1).count();
@@ -161,7 +181,7 @@ impl Audit {
                         entry.1 = *at;
                     }
                 }
-                Line::Effect(_) | Line::Recorded(_) | Line::Delayed(..) | Line::Clock(_) => {}
+                Line::Effect(..) | Line::Recorded(..) | Line::Delayed(..) | Line::Clock(_) => {}
             }
         }
         for line in lines {

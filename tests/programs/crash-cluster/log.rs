@@ -12,10 +12,10 @@ use crate::Failure;
 /// Something that happened in a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A step had its effect, under that idempotency key.
-    Effect(String),
-    /// The workflow continued after that step: its record was promised.
-    Recorded(String),
+    /// A step had its effect, under that idempotency key, in that run of the workflow.
+    Effect(String, u64),
+    /// That run of the workflow continued after that step: its record was promised.
+    Recorded(String, u64),
     /// A client has requested that operation at that time.
     Requested(String, u64),
     /// The operation may begin so many milliseconds after its request.
@@ -38,8 +38,8 @@ impl Log {
     /// Adds a line.
     pub(crate) fn write(&self, line: &Line) -> Result<(), Failure> {
         let text = match line {
-            Line::Effect(key) => format!("effect {key}\n"),
-            Line::Recorded(key) => format!("recorded {key}\n"),
+            Line::Effect(key, run) => format!("effect {key} {run}\n"),
+            Line::Recorded(key, run) => format!("recorded {key} {run}\n"),
             Line::Requested(id, at) => format!("requested {id} {at}\n"),
             Line::Delayed(id, delay) => format!("delayed {id} {delay}\n"),
             Line::Answered(id, at, value) => format!("answered {id} {at} {value}\n"),
@@ -64,8 +64,8 @@ pub(crate) fn read(dir: &Path) -> Result<Vec<Line>, Failure> {
 fn parse(line: &str) -> Option<Line> {
     let words: Vec<_> = line.split(' ').collect();
     Some(match words.as_slice() {
-        ["effect", key] => Line::Effect((*key).to_owned()),
-        ["recorded", key] => Line::Recorded((*key).to_owned()),
+        ["effect", key, run] => Line::Effect((*key).to_owned(), run.parse().ok()?),
+        ["recorded", key, run] => Line::Recorded((*key).to_owned(), run.parse().ok()?),
         ["requested", id, at] => Line::Requested((*id).to_owned(), at.parse().ok()?),
         ["delayed", id, delay] => Line::Delayed((*id).to_owned(), delay.parse().ok()?),
         ["clock", offset] => Line::Clock(offset.parse().ok()?),

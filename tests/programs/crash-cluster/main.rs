@@ -250,7 +250,7 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
     }
     println!(
         "crash cluster: {} kills, {} pauses beyond the lease, {} clocks set ({} times seen), {} cuts, {} \
-         restarts of the database; {} workflows, {} taken over, {} steps, {} of them run again before their record; {} operations are \
+         restarts of the database; {} workflows, {} taken over, {} steps, {} of them run again before their record, {} with a late effect of a paused process; {} operations are \
          linearizable; {} faults, seed {seed}",
         faults.kills,
         faults.pauses,
@@ -262,6 +262,7 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
         audit.taken_over,
         audit.steps,
         audit.repeated,
+        audit.late,
         audit.operations,
         audit.faults.len(),
     );

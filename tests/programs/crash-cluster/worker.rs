@@ -203,14 +203,14 @@ async fn add(context: Context, log: Arc<Log>) -> Result<()> {
         .expecting(1),
     ];
     let added = context.transact("add", StepOptions::default(), |step| {
-        let (log, add) = (&log, add.clone());
+        let (log, add, run) = (&log, add.clone(), context.run_number());
         async move {
-            effect(log, &step)?;
+            effect(log, &step, run)?;
             Ok(((), add))
         }
     });
     added.await?;
-    note(&log, Line::Recorded(format!("{id}:1")))?;
+    note(&log, Line::Recorded(format!("{id}:1"), context.run_number()))?;
     step(&context, &log, 2).await?;
     context.finish_with(vec![Statement::new("INSERT INTO deeds VALUES (?1)", vec![id.into()])]);
     Ok(())
@@ -218,12 +218,13 @@ async fn add(context: Context, log: Arc<Log>) -> Result<()> {
 
 /// A step that logs a line, and another line when its record was promised.
 async fn step(context: &Context, log: &Log, function_id: u32) -> Result<()> {
-    context.step("effect", |step| async move { effect(log, &step) }).await?;
-    note(log, Line::Recorded(format!("{}:{function_id}", context.id())))
+    let run = context.run_number();
+    context.step("effect", |step| async move { effect(log, &step, run) }).await?;
+    note(log, Line::Recorded(format!("{}:{function_id}", context.id()), run))
 }
 
-fn effect(log: &Log, step: &Step) -> Result<()> {
-    note(log, Line::Effect(step.key.clone()))
+fn effect(log: &Log, step: &Step, run: u64) -> Result<()> {
+    note(log, Line::Effect(step.key.clone(), run))
 }
 
 fn note(log: &Log, line: Line) -> Result<()> {

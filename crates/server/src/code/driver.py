@@ -605,6 +605,9 @@ class Driver:
 
     def create(self, name, language, cwd):
         os.makedirs(cwd, exist_ok=True)
+        # The process of the context would end at once.
+        if not os.access(cwd, os.X_OK):
+            raise PermissionError(f"the user may not enter {cwd}")
         if language == "python":
             context = PythonProcess(cwd)
         elif language == "bash":
