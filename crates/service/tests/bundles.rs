@@ -58,7 +58,8 @@ impl Setup {
     async fn fill_disk(&self) {
         self.harness.fill_disk(true).await;
         for length in [1000, 64, 1, 1, 1] {
-            let unknown = json!({"id": "0".repeat(length)});
+            // No id begins like that.
+            let unknown = json!({"id": "z".repeat(length)});
             loop {
                 let response = self.call("u1", "", "apply_bundle", unknown.clone()).await;
                 let problem = response.unwrap_err();
