@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use stockade_core::sandbox::{HostMount, SECRETS_DIRECTORY};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Error, Result, SandboxPath, WorkspaceChanges};
-use stockade_runtime_remote::{Copies, host_error, now_ms, pack, remove_all, unpack};
+use stockade_runtime_remote::{Copies, host_error, now_ms, pack_mount, remove_all, unpack};
 
 use crate::client::{DIRECTORY, Kubernetes};
 use crate::objects::HOME;
@@ -23,39 +23,23 @@ const OF_THE_POD: [&str; 4] = ["/dev", "/proc", "/stockade", "/sys"];
 /// Directories of images: a volume for a single file would hide what is beside it.
 const OF_IMAGES: [&str; 8] = ["/bin", "/etc", "/lib", "/lib64", "/run", "/sbin", "/usr", "/var"];
 
-/// The directory inside to which a mount is copied.
+/// The directory inside to which a mount is copied, if the pod can have a volume there.
 fn target(mount: &HostMount) -> Result<&Path> {
-    let (host, inside) = (&mount.host, &mount.inside);
-    if !host.metadata().map_err(|error| host_error(host, error))?.is_file() {
-        return Ok(inside);
-    }
-    let above = inside.parent().unwrap_or(inside);
-    let is_of_image = above == Path::new("/") || is_in_one_of(&OF_IMAGES, above);
-    if is_of_image && !is_in_one_of(&OWN, above) {
+    let to = stockade_runtime_remote::target(mount)?;
+    let is_of_image = to == Path::new("/") || is_in_one_of(&OF_IMAGES, to);
+    if to != mount.inside && is_of_image && !is_in_one_of(&OWN, to) {
         return Err(Error::Invalid(format!(
             "{} cannot be copied to {}: the other files of the image there would be hidden; mount a \
              directory",
-            host.display(),
-            inside.display()
+            mount.host.display(),
+            mount.inside.display()
         )));
     }
-    Ok(above)
+    Ok(to)
 }
 
 fn is_in_one_of(directories: &[&str], path: &Path) -> bool {
     directories.iter().any(|directory| path.starts_with(directory))
-}
-
-/// Copies what is mounted to a new directory: a file with its name inside, or what a directory contains.
-fn stage_mount(mount: &HostMount, stage: &Path) -> Result<()> {
-    let failed = |error| host_error(&mount.host, error);
-    match mount.inside.file_name() {
-        Some(name) if mount.host.metadata().map_err(failed)?.is_file() => {
-            fs::create_dir(stage).map_err(failed)?;
-            fs::copy(&mount.host, stage.join(name)).map(drop).map_err(failed)
-        }
-        _ => unpack(pack(&mount.host, |_| false)?, 0, stage, LIMIT_BYTES),
-    }
 }
 
 /// The directories for which the pod of a request needs volumes, none of them within another one.
@@ -115,7 +99,8 @@ impl Kubernetes {
         }
         for mount in &spec.mounts {
             let mounted = mount.clone();
-            self.send_stage(id, move |stage| stage_mount(&mounted, stage), target(mount)?).await?;
+            let fill = move |stage: &Path| unpack(pack_mount(&mounted)?, 0, stage, LIMIT_BYTES);
+            self.send_stage(id, fill, target(mount)?).await?;
         }
         let file = self.known_file(id);
         let text = serde_json::to_vec(&copies);
