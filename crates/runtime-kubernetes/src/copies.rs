@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use stockade_core::sandbox::{HostMount, SECRETS_DIRECTORY};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::{Error, Result, SandboxPath, WorkspaceChanges};
-use stockade_runtime_remote::{Copies, host_error, now_ms, pack_mount, remove_all, unpack};
+use stockade_runtime_remote::{
+    Copies, blocking, host_error, now_ms, pack_mount, remove_all, unpack,
+};
 
 use crate::client::{DIRECTORY, Kubernetes};
 use crate::objects::HOME;
-use crate::tree::{blocking, copy_in, copy_out};
+use crate::tree::{copy_in, copy_out};
 
 /// The most bytes of a workspace that are copied in or out.
 const LIMIT_BYTES: u64 = 64 << 30;

@@ -15,6 +15,7 @@ use stockade_core::sandbox::User;
 use stockade_pod::{Frame, Reply, Request};
 use stockade_runtime::{Content, Error, PackedTree, Result, SandboxPath, TreeProgress, TreeSize};
 use stockade_runtime_native::files::Root;
+use stockade_runtime_remote::{blocking, remove_all};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
 
@@ -150,7 +151,7 @@ pub(crate) async fn copy_out(
         let done = unpack(&to, reader, limit_bytes);
         if done.is_err() {
             // The error is the one to report.
-            let _ = std::fs::remove_dir_all(&to);
+            let _ = remove_all(&to);
         }
         done
     })
@@ -236,13 +237,6 @@ fn refuse_special(directory: &Path, depth: usize) -> Result<()> {
 
 fn host(path: &Path, source: io::Error) -> Error {
     Error::Host { path: path.display().to_string(), source }
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Error::Exhausted(error.to_string())))
 }
 
 /// A stream for a thread that may block.

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use stockade_runtime::{Error, Result};
 
+use crate::copied_directory::remove_all;
 use crate::records::host_error;
 
 /// How much longer an archive may be than its files.
@@ -102,7 +103,7 @@ pub fn unpack(mut file: File, start: u64, to: &Path, limit_bytes: u64) -> Result
     let done = unpack_to(file, to, limit_bytes);
     if done.is_err() {
         // The error is the one to report.
-        let _ = std::fs::remove_dir_all(to);
+        let _ = remove_all(to);
     }
     done
 }

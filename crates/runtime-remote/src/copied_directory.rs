@@ -2,19 +2,21 @@
 //! hashes, and compared with what it is at the end. What comes back is not trusted: it only is compared.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Seek as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir, FileKind};
 use stockade_runtime::{Error, Result};
 
 use crate::records::host_error;
+
+/// The rights of an owner.
+const OWNER: u32 = 0o700;
 
 /// What a file was at the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +79,11 @@ impl Base {
         let text = fs::read(from).map_err(|error| host_error(from, error))?;
         let pairs: Vec<_> =
             serde_json::from_slice(&text).map_err(|error| host_error(from, error.into()))?;
-        Ok(Self(pairs.into_iter().collect()))
+        let base: BTreeMap<Vec<u8>, Initial> = pairs.into_iter().collect();
+        for path in base.keys() {
+            RelativePath::new(path.clone()).map_err(|error| Error::Invalid(error.to_string()))?;
+        }
+        Ok(Self(base))
     }
 
     /// Removes from a copy what has not changed, and lists what is missing in it.
@@ -85,55 +91,91 @@ impl Base {
     /// # Errors
     /// A file of the copy cannot be read or removed.
     pub(crate) fn leave_changes(&self, copy: &Path) -> Result<Vec<RelativePath>> {
+        let failed = |error| copy_error(copy, error);
+        let opened = Dir::open(copy).map_err(failed)?;
+        // The owner may have taken the rights to its own directories from itself.
+        let mut closed: Vec<(RelativePath, u32)> = Vec::new();
+        let removed = self.compare(&opened, &mut closed);
+        for (directory, mode) in closed.iter().rev() {
+            opened.chmod(directory, *mode).map_err(failed)?;
+        }
+        removed.map_err(failed)
+    }
+
+    /// Compares a copy; directories that were opened for that are added to `closed`, with their modes.
+    fn compare(
+        &self,
+        copy: &Dir,
+        closed: &mut Vec<(RelativePath, u32)>,
+    ) -> std::result::Result<Vec<RelativePath>, beneath::Error> {
         let mut removed: Vec<RelativePath> = Vec::new();
         // A directory comes before what is in it.
         for (path, initial) in &self.0 {
-            let relative = RelativePath::new(path.clone())
-                .map_err(|error| Error::Invalid(error.to_string()))?;
+            // `Base::read` has refused others.
+            let Ok(relative) = RelativePath::new(path.clone()) else { continue };
             if removed.iter().any(|above| relative.is_within(above)) {
                 continue;
             }
-            let there = copy.join(OsStr::from_bytes(path));
-            let failed = |error| host_error(&there, error);
             // What is above is a directory, or the path was removed with it.
-            let found = match fs::symlink_metadata(&there) {
-                Ok(found) => found,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    removed.push(relative);
-                    continue;
-                }
-                Err(error) => return Err(failed(error)),
+            let Some(found) = copy.stat(&relative)? else {
+                removed.push(relative);
+                continue;
             };
-            let is_same = match initial {
-                Initial::Directory => {
-                    if !found.is_dir() {
-                        removed.push(relative);
+            let is_same = match (initial, found.kind) {
+                (Initial::Directory, FileKind::Directory) => {
+                    if found.mode & OWNER != OWNER {
+                        copy.chmod(&relative, found.mode | OWNER)?;
+                        closed.push((relative, found.mode));
                     }
                     continue;
                 }
-                Initial::Link(target) => {
-                    found.is_symlink()
-                        && fs::read_link(&there).map_err(failed)?.as_os_str().as_bytes() == target
+                (Initial::Link(target), FileKind::Symlink) => copy.read_link(&relative)? == *target,
+                (Initial::File { mode, hash: before }, FileKind::File)
+                    if found.mode & 0o777 == *mode =>
+                {
+                    copy.chmod(&relative, found.mode | 0o400)?;
+                    let now = copy.open_file(&relative).map(|mut file| hash(&mut file))?;
+                    copy.chmod(&relative, found.mode)?;
+                    let now = now.map_err(|source| beneath::Error::Io {
+                        operation: "read",
+                        path: relative.quoted(),
+                        source,
+                    })?;
+                    now == *before
                 }
-                Initial::File { mode, hash: before } => {
-                    found.is_file() && found.mode() & 0o777 == *mode && {
-                        // The owner may have taken the right to read it from itself.
-                        let readable = fs::Permissions::from_mode(found.mode() | 0o400);
-                        fs::set_permissions(&there, readable).map_err(failed)?;
-                        let mut file = File::open(&there).map_err(failed)?;
-                        let now = hash(&mut file).map_err(failed)?;
-                        fs::set_permissions(&there, found.permissions()).map_err(failed)?;
-                        now == *before
-                    }
-                }
+                _ => false,
             };
             if is_same {
-                fs::remove_file(&there).map_err(failed)?;
-            } else if found.is_dir() {
+                copy.remove_file(&relative)?;
+            } else if *initial == Initial::Directory || found.kind == FileKind::Directory {
                 removed.push(relative);
             }
         }
         Ok(removed)
+    }
+}
+
+/// Removes what is at a path of a copy, unless the path is reached only through a link, which leads to
+/// something else than the copy.
+///
+/// # Errors
+/// It cannot be removed.
+pub(crate) fn remove_of_copy(copy: &Path, path: &Path) -> Result<()> {
+    let failed = |error| copy_error(copy, error);
+    let relative = RelativePath::new(path.as_os_str().as_bytes())
+        .map_err(|error| Error::Invalid(error.to_string()))?;
+    match Dir::open(copy).map_err(failed)?.remove_tree(&relative) {
+        Err(beneath::Error::ThroughLink { .. }) => Ok(()),
+        Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => Ok(()),
+        removed => removed.map_err(failed),
+    }
+}
+
+/// The error of a file of a copy.
+fn copy_error(copy: &Path, error: beneath::Error) -> Error {
+    match error {
+        beneath::Error::Io { source, path, .. } => host_error(&copy.join(path), source),
+        other => Error::Invalid(other.to_string()),
     }
 }
 
@@ -148,25 +190,28 @@ fn hash(content: &mut impl io::Read) -> io::Result<String> {
     Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Removes what is at a path, whatever it is now.
+/// Removes what is at a path of the host, whatever it is now and whatever its modes are.
 ///
 /// # Errors
 /// It cannot be removed.
 pub fn remove_all(path: &Path) -> Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(host_error(path, io::ErrorKind::InvalidInput.into()));
     };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(host_error(path, error)),
-        _ => Ok(()),
-    }
+    let failed = |error| copy_error(parent, error);
+    let directory = match Dir::open(parent) {
+        Err(error) if error.kind() == Some(io::ErrorKind::NotFound) => return Ok(()),
+        opened => opened.map_err(failed)?,
+    };
+    let name =
+        RelativePath::new(name.as_bytes()).map_err(|error| Error::Invalid(error.to_string()))?;
+    directory.remove_tree(&name).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::ffi::OsStr;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
     use crate::{pack, unpack};
@@ -201,5 +246,48 @@ mod tests {
             .collect();
         left.sort();
         assert_eq!(left, ["changed", "kind", "mode", "new"]);
+    }
+
+    #[test]
+    fn a_closed_directory_is_compared_and_keeps_its_mode() {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        fs::create_dir_all(path("from/closed/below")).unwrap();
+        fs::write(path("from/closed/below/same"), "").unwrap();
+        fs::write(path("from/closed/below/gone"), "").unwrap();
+        let base = Base::of(&pack(&path("from"), |_| false).unwrap()).unwrap();
+        fs::remove_file(path("from/closed/below/gone")).unwrap();
+        unpack(pack(&path("from"), |_| false).unwrap(), 0, &path("to"), 1 << 20).unwrap();
+        for closed in ["to/closed/below", "to/closed"] {
+            fs::set_permissions(path(closed), fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        let removed = base.leave_changes(&path("to")).unwrap();
+        assert_eq!(removed.len(), 1);
+        assert_eq!(removed[0].as_bytes(), b"closed/below/gone");
+        for closed in ["to/closed", "to/closed/below"] {
+            assert_eq!(fs::metadata(path(closed)).unwrap().mode() & 0o777, 0, "{closed}");
+            fs::set_permissions(path(closed), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        assert_eq!(fs::read_dir(path("to/closed/below")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_removed_through_a_link_of_a_copy() {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        fs::create_dir_all(path("own/cache")).unwrap();
+        fs::write(path("own/cache/file"), "").unwrap();
+        fs::create_dir_all(path("copy/real/cache")).unwrap();
+        symlink(path("own"), path("copy/link")).unwrap();
+        symlink(path("own/cache"), path("copy/cache")).unwrap();
+        fs::write(path("copy/file"), "").unwrap();
+        for gone in
+            ["link/cache", "link/cache/file", "cache", "file/cache", "real/cache", "no/cache"]
+        {
+            remove_of_copy(&path("copy"), OsStr::new(gone).as_ref()).unwrap();
+        }
+        assert!(path("own/cache/file").exists());
+        assert!(path("copy/link").is_symlink() && path("copy/file").exists());
+        assert!(!path("copy/cache").is_symlink() && !path("copy/real/cache").exists());
     }
 }

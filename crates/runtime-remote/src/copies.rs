@@ -12,7 +12,7 @@ use stockade_core::sandbox::HostMount;
 use stockade_runtime::{Error, Result, WorkspaceChanges};
 
 use crate::archive::{pack, pack_file};
-use crate::copied_directory::{Base, remove_all};
+use crate::copied_directory::{Base, remove_all, remove_of_copy};
 use crate::records::host_error;
 
 /// What a sandbox elsewhere has copies of, as its record says.
@@ -88,14 +88,14 @@ impl Copies {
             return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
         };
         let mut shown = self.mounts.iter().filter_map(|mount| {
-            Path::new(mount).strip_prefix(inside).ok().map(|path| copy.join(path))
+            Path::new(mount).strip_prefix(inside).ok().filter(|path| *path != Path::new(""))
         });
         let compared = shown
-            .try_for_each(|path| remove_all(&path))
+            .try_for_each(|path| remove_of_copy(copy, path))
             .and_then(|()| Base::read(base)?.leave_changes(copy));
         if compared.is_err() {
             // The error is the one to report.
-            let _ = fs::remove_dir_all(copy);
+            let _ = remove_all(copy);
         }
         let seconds = i64::try_from(since / 1000).unwrap_or_default();
         let nanoseconds = u32::try_from(since % 1000).unwrap_or_default() * 1_000_000;
