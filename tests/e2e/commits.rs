@@ -58,6 +58,12 @@ fn commits_are_shown_and_taken_to_a_branch(world: &World) {
     // A second time it is there already, under another name it is another branch.
     assert!(apply(world, &[]).stderr.contains("already in"));
     apply(world, &["--branch", "review/x"]).succeeds();
+    let history = world.stockade(&["history", "--json"]).finish().json();
+    let decisions = history["decisions"].as_array().unwrap();
+    assert_eq!(decisions.len(), 2, "{history}");
+    for decision in decisions {
+        assert_eq!((&decision["action"], &decision["paths"]), (&"commits".into(), &2.into()));
+    }
     for bad in ["../x", "main", "HEAD", "-x", "a..b", "refs.lock"] {
         let refused = apply(world, &["--branch", bad]);
         assert!(refused.code() != 0, "{bad}: {refused}");

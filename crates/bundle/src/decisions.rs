@@ -1,5 +1,5 @@
-//! The history of decisions: one line of JSON for each bundle that was applied, undone, rejected, or
-//! removed because of its age.
+//! The history of decisions: one line of JSON for each bundle that was applied, taken to a branch,
+//! undone, rejected, or removed because of its age.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -29,6 +29,8 @@ pub enum Action {
     Expired,
     /// Its changes were committed to a new branch.
     Branch,
+    /// Its commits were taken to a branch.
+    Commits,
 }
 
 /// One decision.

@@ -31,7 +31,8 @@ impl Bundles {
                 StoredBundle { bundle: Ok(bundle), .. } if is_old => {
                     let removed = bundle.state().map(|state| describe(&bundle, &state)).and_then(
                         |described| {
-                            bundle.record(&self.data, Action::Expired)?;
+                            let paths = bundle.manifest.entries.len();
+                            bundle.record(&self.data, Action::Expired, paths)?;
                             bundle.remove()?;
                             Ok(described)
                         },

@@ -100,7 +100,8 @@ impl Bundles {
         }
         let commit = git.commit(&bundle, base, &changes)?;
         git.create(name, &commit, bundle.id())?;
-        bundle.record(&self.data, Action::Branch).map_err(|error| store_problem(&error))?;
+        let recorded = bundle.record(&self.data, Action::Branch, changes.len());
+        recorded.map_err(|error| store_problem(&error))?;
         let submodule = |entry: &Entry| SkippedPath {
             path: to_bytes(&entry.path),
             reason: "is in a submodule".to_owned(),

@@ -1,10 +1,11 @@
-//! The commits of a bundle: finding the files that a command has left, and the messages for commits
-//! that cannot be taken.
+//! The commits of a bundle: finding the files that a command has left, the record that they were taken, and
+//! the messages for commits that cannot be.
 
 use std::path::PathBuf;
 
 use stockade_api::Result;
 use stockade_bundle::commits::{Error, Harvest, ObjectId};
+use stockade_bundle::decisions::Action;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::Bundle;
 use stockade_core::{Code, Problem};
@@ -45,6 +46,15 @@ impl Bundles {
         let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()));
         let path = self.data().path().join("bundles").join(bundle.id()).join("git/objects");
         Ok(StoredCommits { bundle, project, base, harvest, path })
+    }
+
+    /// Records that commits were taken to a branch, which change so many paths.
+    ///
+    /// # Errors
+    /// [`Code::Io`].
+    pub fn record_commits(&self, stored: &StoredCommits, paths: usize) -> Result<()> {
+        let recorded = stored.bundle.record(self.data(), Action::Commits, paths);
+        recorded.map_err(|error| store_problem(&error))
     }
 }
 

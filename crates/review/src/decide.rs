@@ -310,8 +310,9 @@ impl Bundles {
                 }
                 // A record that remains is only compared with later bundles.
                 let _ = self.forget_shown(&bundle.manifest.project, bundle.id());
-                let removed =
-                    bundle.record(&self.data, Action::Rejected).and_then(|()| bundle.remove());
+                let paths = bundle.manifest.entries.len();
+                let recorded = bundle.record(&self.data, Action::Rejected, paths);
+                let removed = recorded.and_then(|()| bundle.remove());
                 removed.map_err(|error| store_problem(&error))
             }
             RejectTarget::Damaged(id) => {

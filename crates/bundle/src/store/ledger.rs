@@ -106,13 +106,12 @@ fn decision(action: Action, id: &str, manifest: Option<&Manifest>, paths: usize)
 }
 
 impl Bundle {
-    /// Records a decision about the bundle other than an application.
+    /// Records a decision about the bundle other than an application, which concerns so many paths.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn record(&self, data: &DataDir, action: Action) -> Result<(), Error> {
-        let decision =
-            decision(action, &self.id, Some(&self.manifest), self.manifest.entries.len());
+    pub fn record(&self, data: &DataDir, action: Action, paths: usize) -> Result<(), Error> {
+        let decision = decision(action, &self.id, Some(&self.manifest), paths);
         with_operation("record the decision about", decisions::append(data, &decision))
     }
 

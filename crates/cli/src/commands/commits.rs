@@ -1,6 +1,8 @@
 //! `stockade diff --commits` and `stockade apply --commits`: showing the commits of a command, and
 //! taking them to a branch of the project's repository.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use stockade_bundle::new_commits::{Branch, NewCommit, import};
 use stockade_core::printable::escaped_lines;
@@ -12,7 +14,7 @@ use crate::args::bundle::{Apply, Diff};
 use crate::commits::{CheckedCommits, Purpose, read};
 use crate::output::{self, Output, Style};
 use crate::problem::short_id;
-use crate::review::text;
+use crate::review::{Review, text};
 
 /// The prefix of the branches that Stockade names itself.
 const PREFIX: &str = "stockade/";
@@ -130,6 +132,11 @@ pub(super) fn apply(arguments: &Apply) -> Result<u8, Problem> {
     let failed = |error| commits_problem(&error, stored.bundle.id());
     let branch = Branch::new(&name).map_err(failed)?;
     let is_new = import(&stored.project, &commits, &objects, &branch).map_err(failed)?;
+    if is_new {
+        let changes = commits.list.iter().flat_map(|commit| &commit.changes);
+        let paths: BTreeSet<_> = changes.map(|change| &change.entry.path).collect();
+        Review::of_files()?.files().record_commits(&stored, paths.len())?;
+    }
     let count = commits.list.len();
     if arguments.json {
         let list: Vec<_> = commits.list.iter().map(|commit| commit.id.to_string()).collect();

@@ -49,6 +49,7 @@ fn row(decision: &Decision, all: bool) -> [String; 6] {
         Action::Rejected => "rejected",
         Action::Expired => "expired",
         Action::Branch => "branch",
+        Action::Commits => "commits",
     };
     let project = Bytes(decision.project.clone());
     [
