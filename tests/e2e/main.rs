@@ -73,6 +73,7 @@ mod run;
 mod run_and_create;
 mod run_held;
 mod sandbox;
+mod sandbox_patches;
 mod served;
 mod small_internet;
 mod smithers_pages;
