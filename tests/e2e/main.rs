@@ -54,6 +54,7 @@ mod kept_files;
 mod killed_creations;
 mod limits;
 mod mcp;
+mod models;
 mod nested_sandboxes;
 mod network;
 mod no_network;

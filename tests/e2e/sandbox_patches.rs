@@ -103,6 +103,14 @@ fn a_change_that_is_a_patch_too_is_made_once(world: &World) {
     assert_eq!(world.read("a.txt"), "alpha\n");
     assert_eq!(world.bundles().len(), 0);
 
+    let other = [("y.patch", added("new.txt", "100644", "new"))];
+    start(world, "both", "echo beta > a.txt; echo b > b.txt", &other).ends_with(3);
+    assert_eq!(requested(world, "both")["bundles"].as_array().unwrap().len(), 2);
+    call(world, &["approve", "both", "box", "--only", "new.txt"]).succeeds();
+    assert_eq!(world.read("new.txt"), "new\n");
+    assert!(world.read("a.txt") == "alpha\n" && !world.has("b.txt"));
+    assert_eq!(world.bundles().len(), 0);
+
     let outcome = start(world, "other", "echo gamma > a.txt", &patch);
     outcome.ends_with(1);
     assert!(outcome.stderr.contains("a.txt is changed by `patches`"), "{outcome}");

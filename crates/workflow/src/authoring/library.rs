@@ -34,7 +34,7 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// The modules of the library, by name, each before the modules that import it.
-const MODULES: [(&str, &str); 26] = [
+const MODULES: [(&str, &str); 27] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:absent", include_str!("library/absent.js")),
     ("stockade:agents", include_str!("library/agents.js")),
@@ -45,6 +45,7 @@ const MODULES: [(&str, &str); 26] = [
     ("stockade:composites", include_str!("library/composites.js")),
     ("stockade:helpers", include_str!("library/helpers.js")),
     (PATH, include_str!("library/path.js")),
+    ("stockade:models", include_str!("library/models.js")),
     ("stockade:position", include_str!("library/position.js")),
     ("stockade:programs", include_str!("library/programs.js")),
     ("stockade:prompts", include_str!("library/prompts.js")),

@@ -190,9 +190,15 @@ pub(super) async fn apply(
 ) -> Result<Vec<Value>, TaskError> {
     let mut left = Vec::new();
     for id in &review.bundles {
+        let paths = chosen(handle, id, &decision.only).await?;
+        if paths.is_empty() && !decision.only.is_empty() {
+            // What was chosen is in the other bundles.
+            reject(handle, id).await;
+            continue;
+        }
         let request = ApplyBundle {
             id: id.clone(),
-            paths: decision.only.clone(),
+            paths,
             include_ignored: false,
             skip_unaccepted: false,
             allow_executed: decision.allow_executed,
@@ -220,6 +226,22 @@ pub(super) async fn apply(
         }
     }
     Ok(left)
+}
+
+/// The chosen paths that a bundle changes.
+async fn chosen(handle: &SandboxHandle, id: &str, only: &[Bytes]) -> Result<Vec<Bytes>, TaskError> {
+    let mut paths = Vec::new();
+    for path in only {
+        let request = ShowBundle { id: id.to_owned(), paths: vec![path.clone()] };
+        match handle.sandboxes().show_bundle(&handle.caller("show"), request).await {
+            Ok(_) => paths.push(path.clone()),
+            Err(problem) if problem.code == Code::FileNotFound => {}
+            // The user applied it meanwhile; applying finds that out.
+            Err(problem) if problem.code == Code::BundleNotFound => paths.push(path.clone()),
+            Err(problem) => return Err(task_error(&problem)),
+        }
+    }
+    Ok(paths)
 }
 
 fn apply_error(problem: &Problem) -> TaskError {
