@@ -80,10 +80,10 @@ fn ask(
     let mut words = vec!["up", file.to_str().unwrap(), "--run-id", run];
     words.extend(secret.iter().flat_map(|secret| ["--secret", secret]));
     words.extend(more);
-    let call = world.stockade(&words).env("OPENAI_API_KEY", KEY).env("ANTHROPIC_API_KEY", KEY);
+    let call = world.stockade(&words).env("OPENAI_API_KEY", KEY).env("OTHER_KEY", KEY);
     let outcome = call.finish();
     assert!(
-        !format!("{outcome}").replace(&format!("_API_KEY=\"{KEY}\""), "").contains(KEY),
+        !format!("{outcome}").replace(&format!("_KEY=\"{KEY}\""), "").contains(KEY),
         "{outcome}"
     );
     outcome
@@ -130,10 +130,30 @@ fn a_model_is_asked_with_its_tools_and_its_key_is_nowhere(world: &World) {
     assert!(world.files_with(&world.data(), KEY).is_empty());
     assert!(world.files_with(&world.project, KEY).is_empty());
 
+    let call =
+        json!({ "type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}" });
+    let text = json!({ "type": "output_text", "text": "{\"n\": 5}" });
+    let message = json!({ "type": "message", "role": "assistant", "content": [text] });
+    let answers = [json!({ "output": [call] }), json!({ "output": [message] })];
+    let double = Double::start(answers.iter().map(|answer| (200, answer.to_string())).collect());
+    let agent = format!(
+        "OpenAIAgent({{ model: \"m\", baseURL: \"http://localhost:{}/v1/\", system: \"Be short.\", \
+           tools: {{ now: {{ description: \"\", execute: () => {{ throw new Error(\"no clock\"); }} }} }} }})",
+        double.port
+    );
+    ask(world, "responses", &agent, Some(("OPENAI_API_KEY", double.port)), &[]).succeeds();
+    assert_eq!(inspect(world, "responses")["run"]["output"], json!({ "n": 5 }));
+    let requests = double.requests();
+    assert!(requests[0].0.starts_with("post /v1/responses "), "{}", requests[0].0);
+    assert_eq!(requests[0].1["instructions"], "Be short.");
+    let told =
+        json!({ "type": "function_call_output", "call_id": "c1", "output": "error: no clock" });
+    assert_eq!(requests[1].1["input"][2], told);
+
     let content = json!([{ "type": "text", "text": "{\"n\": 4}" }]);
     let double = Double::start(vec![(200, json!({ "content": content }).to_string())]);
     let base = format!("ANTHROPIC_BASE_URL=http://127.0.0.1:{}", double.port);
-    let bound = Some(("ANTHROPIC_API_KEY", double.port));
+    let bound = Some(("OTHER_KEY", double.port));
     ask(world, "messages", "AnthropicAgent({ model: \"m\" })", bound, &["--env", &base]).succeeds();
     assert_eq!(inspect(world, "messages")["run"]["output"], json!({ "n": 4 }));
     let (head, body) = &double.requests()[0];

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use stockade_script::{LibraryModule, LibrarySet, Module};
 
-/// The specifiers that resolve to the built-in module.
-pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
+/// The specifiers that resolve to the built-in module; the last one is the later name of Smithers' package.
+pub(super) const NAMES: [&str; 3] = ["smithers-orchestrator", "stockade", "smthrs"];
 /// The scope of the packages that upstream's package consists of.
 const SCOPE: &str = "@smithers-orchestrator";
 /// The packages of that scope whose exports the built-in module has.
@@ -111,8 +111,9 @@ fn package_of(part: &str) -> &str {
 }
 
 /// The parts of the built-in module that have names of their own; they all have the same exports.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "",
+    "create",
     "jsx-runtime",
     "jsx-dev-runtime",
     "sandbox",
@@ -192,6 +193,8 @@ mod tests {
     fn the_packages_of_upstream_are_the_built_in_module() {
         assert_eq!(built_in("@smithers-orchestrator/components"), Some(SMITHERS));
         assert_eq!(built_in("@smithers-orchestrator/errors/SmithersError"), Some(SMITHERS));
+        assert_eq!(built_in("smithers-orchestrator/create"), Some(SMITHERS));
+        assert_eq!(built_in("smthrs/jsx-runtime"), Some(SMITHERS));
         assert_eq!(built_in("@smithers-orchestrator/gateway-react"), None);
         let why = missing_part("@smithers-orchestrator/gateway-react").unwrap();
         assert!(

@@ -5,6 +5,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::network::{HOST_LOOPBACK, Target};
 use stockade_script::fetch::{self, Direct, Limits};
@@ -13,6 +14,7 @@ use url::{Host, Url};
 
 use super::state::EngineState;
 use super::task_error::TaskError;
+use super::user_code::ModelHost;
 use crate::authoring::{ModelAnswer, ModelRequest, Scheme};
 
 const LIMITS: Limits = Limits {
@@ -51,17 +53,30 @@ impl Models {
         Self { state, run, secrets: secrets.into() }
     }
 
-    /// Sends a request, and returns the response, whatever its status is.
-    ///
-    /// # Errors
-    /// A request that the user has not allowed, or to which there is no response.
-    pub(crate) async fn ask(&self, request: ModelRequest) -> Result<ModelAnswer, TaskError> {
+    fn without_value(&self, secret: &str) -> TaskError {
+        let run = &self.run;
+        let message = format!(
+            "this process does not have the value of the secret {secret}: give it with `stockade resume {run} --secret {secret}`"
+        );
+        TaskError::new("SECRET_MISSING", message).retryable()
+    }
+}
+
+#[async_trait]
+impl ModelHost for Models {
+    async fn ask(&self, request: ModelRequest) -> Result<ModelAnswer, TaskError> {
         let ModelRequest { secret, url, scheme, body } = request;
         let server = Server::read(&url)?;
-        let bound = self.secrets.iter().find(|it| it.name == secret && server.is_of(it));
+        if self.state.options.outer_sandbox.is_some() {
+            let message = "an agent that is a model cannot be asked inside of a <Sandbox>, where no secret is: make its task one of the workflow around the <Sandbox>";
+            return Err(TaskError::new("AGENT_CONFIG_INVALID", message));
+        }
+        // Services with the interface of another one have keys of other names.
+        let mut here = self.secrets.iter().filter(|bound| server.is_of(bound));
+        let bound = here.clone().find(|bound| bound.name == secret).or_else(|| here.next());
         let bound = bound.ok_or_else(|| server.not_allowed(&secret))?;
         let mut values = self.state.secrets.values(&self.run, std::slice::from_ref(bound));
-        let value = values.remove(&secret).ok_or_else(|| self.without_value(&secret))?;
+        let value = values.remove(&bound.name).ok_or_else(|| self.without_value(&bound.name))?;
         let credential = match scheme {
             Scheme::Bearer => ("authorization", format!("Bearer {}", *value.0)),
             Scheme::Anthropic => ("x-api-key", value.0.to_string()),
@@ -86,14 +101,6 @@ impl Models {
         // A server may repeat what it was sent.
         let text = String::from_utf8_lossy(&response.body).replace(&**value.0, "[redacted]");
         Ok(ModelAnswer { status: response.status, body: text })
-    }
-
-    fn without_value(&self, secret: &str) -> TaskError {
-        let run = &self.run;
-        let message = format!(
-            "this process does not have the value of the secret {secret}: give it with `stockade resume {run} --secret {secret}`"
-        );
-        TaskError::new("SECRET_MISSING", message).retryable()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::engine::run_secrets;
 use crate::engine::sandbox::{AttemptOutcome, Recorder, SandboxAttempt};
 use crate::engine::task_error::TaskError;
 use crate::engine::timings::Timings;
-use crate::engine::user_code::{TaskCall, attempt};
+use crate::engine::user_code::{ModelHost, TaskCall, attempt};
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 
@@ -182,7 +182,7 @@ impl Execution {
         let secrets = run_secrets::bound(&self.run.environment()).unwrap_or_default();
         let models = Models::new(Arc::clone(&self.state), run.clone(), secrets);
         Box::pin(async move {
-            let (demand, models) = (demand.as_str(), Some(&models));
+            let (demand, models) = (demand.as_str(), Some(&models as &dyn ModelHost));
             let call = TaskCall { run: &run, key: &key, task: &task, demand, models };
             let result = attempt(&user_code, call).await;
             if matches!(task.work, Work::Agent { .. }) {

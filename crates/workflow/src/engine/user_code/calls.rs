@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::engine::models::Models;
+use super::models::ModelHost;
 use crate::graph::{Graph, Task};
 use crate::schedule::Key;
 
@@ -48,5 +48,5 @@ pub(crate) struct TaskCall<'a> {
     /// What the answer of an agent must be, which follows its prompt.
     pub(crate) demand: &'a str,
     /// The models that it may ask, if it may ask any.
-    pub(crate) models: Option<&'a Models>,
+    pub(crate) models: Option<&'a dyn ModelHost>,
 }

@@ -16,9 +16,9 @@ use crate::authoring::{
     Error, Message, ModelAnswer, Modules, OpenAnswer, Processes, Program, Realm, RenderAnswer,
     Sources, TokenUsage,
 };
-use crate::engine::models::Models;
 use crate::engine::task_error::TaskError;
 use crate::engine::user_code::calls::{CALL_LIMIT, Interface, Rendering, TaskCall};
+use crate::engine::user_code::models::ModelHost;
 use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
 use crate::journal::{SharedJournal, WorkflowRef};
 use crate::schedule::Key;
@@ -199,7 +199,7 @@ impl ScriptCode {
     /// to models, which are sent here.
     async fn call_with(
         &self,
-        (run, models): (&str, Option<&Models>),
+        (run, models): (&str, Option<&dyn ModelHost>),
         function: &str,
         mut argument: Value,
         mut hear: impl FnMut(Message),
