@@ -26,6 +26,23 @@ export default smithers((ctx) => (
 ));
 "#;
 
+const PARENT: &str = r#"/** @jsxImportSource smithers-orchestrator */
+import { createSmithers, Sandbox } from "smithers-orchestrator";
+const child = createSmithers({ output: {} });
+const inner = child.smithers((ctx) => (
+  <child.Workflow name="inner">
+    <child.Task id="t" output={child.outputs.output}>{() => ({ told: ctx.input.text })}</child.Task>
+  </child.Workflow>
+));
+const { Workflow, smithers, outputs } = createSmithers({ output: {} });
+export default smithers((ctx) => (
+  <Workflow name="outer">
+    <Sandbox id="box" output={outputs.output} retries={0} runtime="codeplane" allowNetwork
+      workspace={{ name: "runner" }} workflow={inner} input={{ text: "hello" }} timeoutMs={60000} />
+  </Workflow>
+));
+"#;
+
 /// A command with the variables of the double.
 fn with_codeplane(double: &Double, call: Call) -> Call {
     call.env("CODEPLANE_API_URL", &double.url)
@@ -60,6 +77,17 @@ fn a_sandbox_of_a_workflow_runs_in_a_workspace_and_its_changes_are_applied(world
     assert_eq!(double.workspaces(), [("runner".to_owned(), "suspended")]);
 }
 
+fn a_child_workflow_runs_in_a_workspace(world: &World) {
+    let Some(double) = started("codeplane::a_child_workflow") else { return };
+    world.write("file", "of the host\n");
+    let file = world.write("outer.tsx", PARENT);
+    let words = ["up", file.to_str().unwrap(), "--run-id", "outer"];
+    let outcome = with_codeplane(&double, world.stockade(&words)).finish();
+    outcome.succeeds();
+    assert_eq!(inspect(world, "outer")["run"]["output"]["told"], "hello", "{outcome}");
+    assert!(double.workspaces().is_empty());
+}
+
 fn a_workspace_is_created_used_and_deleted(world: &World) {
     let Some(double) = started("codeplane::a_workspace_is_created") else { return };
     let call =
@@ -81,5 +109,6 @@ fn a_workspace_is_created_used_and_deleted(world: &World) {
 
 as_root_and_as_user![
     a_sandbox_of_a_workflow_runs_in_a_workspace_and_its_changes_are_applied,
+    a_child_workflow_runs_in_a_workspace,
     a_workspace_is_created_used_and_deleted,
 ];

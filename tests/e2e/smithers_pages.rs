@@ -244,8 +244,7 @@ fn the_manifest_in_its_layout_is_a_result(world: &World) {
     call(world, &["approve", "whole", "box"]).succeeds();
     let run = finished_run(world, "whole");
     assert_eq!(run["run"]["output"], json!({ "summary": "Done" }), "{run}");
-    // Patches in files are reviewed, but only a diffBundle is applied (Smithers).
-    assert_eq!(world.read("a.txt"), "alpha\n");
+    assert_eq!(world.read("a.txt"), "beta\n");
     is_clean(world);
 }
 

@@ -4,6 +4,7 @@
 //! Parsing only checks and splits the text; nothing here changes a file.
 
 mod binary;
+mod binary_data;
 mod code;
 mod error;
 mod header;
@@ -19,6 +20,7 @@ mod similarity;
 mod source;
 mod unseen;
 
+pub use binary_data::BinaryData;
 pub use error::{Error, Fault};
 pub use hunk::{Hunk, Line, Side};
 pub use measure::Encoding;

@@ -18,6 +18,7 @@ use crate::beneath::{self, Dir, FileKind};
 use crate::manifest::{Change, ContentHash, Entry, Node};
 use crate::patch::{self, FilePatch};
 use crate::path::RelativePath;
+use crate::policy;
 use crate::project::Project;
 use crate::sandbox::{DiffBundle, DiffPatch, Operation};
 use crate::scan::{self, Changes};
@@ -77,6 +78,12 @@ pub enum Error {
         /// The path, printable.
         path: String,
     },
+    /// It is a part of a repository of git.
+    #[error("{path} belongs to a repository of git, which no patch may change or copy")]
+    Repository {
+        /// The path, printable.
+        path: String,
+    },
     /// There is more than a bundle may hold.
     #[error(transparent)]
     Limit(#[from] crate::validate::LimitExceeded),
@@ -112,7 +119,7 @@ impl Error {
             | Self::Differs { .. }
             | Self::Duplicate { .. }
             | Self::Limit(_) => "INVALID_INPUT",
-            Self::ThroughLink { .. } => "TOOL_PATH_ESCAPE",
+            Self::ThroughLink { .. } | Self::Repository { .. } => "TOOL_PATH_ESCAPE",
             Self::DoesNotFit { .. } => "TOOL_PATCH_FAILED",
             Self::Read { .. } | Self::Write { .. } | Self::Scan(_) => "SANDBOX_EXECUTION_FAILED",
         }
@@ -207,6 +214,10 @@ impl Proposal<'_> {
             }
             _ => path,
         };
+        if source != path && policy::refusal(source, None, &[]).is_some() {
+            // Nothing of a repository is copied into a file of the project.
+            return Err(Error::Repository { path: source.quoted() });
+        }
         let here = self.base(path)?;
         let base = if source == path { None } else { self.base(source)? };
         let from = if source == path { here.as_ref() } else { base.as_ref() };
@@ -262,10 +273,15 @@ impl Proposal<'_> {
         let fits_not = |reason| Error::DoesNotFit { path: proposed.path.quoted(), reason };
         match &proposed.binary_content {
             Some(content) => Ok(content.clone()),
-            None if file.binary => Err(fits_not("it is binary and has no `binaryContent`")),
             None => {
                 let base = base.map(|base| base.content.as_slice()).unwrap_or_default();
-                hunks::apply(base, &file.hunks).map_err(fits_not)
+                match &file.data {
+                    Some(data) => data.content(base, self.limits.total_bytes).map_err(fits_not),
+                    None if file.binary => Err(fits_not(
+                        "it is binary, and has neither its data, as `git diff --binary` writes it, nor `binaryContent`",
+                    )),
+                    None => hunks::apply(base, &file.hunks).map_err(fits_not),
+                }
             }
         }
     }

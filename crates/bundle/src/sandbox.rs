@@ -7,6 +7,7 @@
 
 mod conclude;
 mod manifest;
+mod patch_files;
 mod tree;
 mod write;
 
@@ -19,6 +20,7 @@ use crate::path::RelativePath;
 
 pub use conclude::{Conclusion, conclude};
 pub use manifest::{DiffBundle, DiffPatch, Operation, SandboxManifest, Status};
+pub use patch_files::patch_files;
 pub use write::{Request, StructuredResult, write_request, write_result};
 
 /// A result bundle that passed validation.
@@ -45,6 +47,8 @@ pub enum Limit {
     ManifestBytes,
     /// The number of files below `patches/`, and of patches in the manifest.
     Patches,
+    /// The size of all files below `patches/`, in bytes.
+    PatchBytes,
     /// The number of files below `artifacts/`.
     Artifacts,
     /// The number of files and directories of any kind.
@@ -110,6 +114,41 @@ pub enum Error {
         /// The path, printable.
         path: String,
     },
+    /// A file below `patches/` cannot be read as a patch.
+    #[error("{path} is not a patch")]
+    PatchFile {
+        /// The path of the file, printable.
+        path: String,
+        /// Why.
+        #[source]
+        source: crate::patch::Error,
+    },
+    /// A file below `patches/` contains no diff.
+    #[error(
+        "{path} has no diff: files below `patches/` are unified diffs; put other files below `artifacts/`"
+    )]
+    NoPatch {
+        /// The path of the file, printable.
+        path: String,
+    },
+    /// A patch is not text.
+    #[error(
+        "the patch {path} is not UTF-8: return these changes as `diffBundle` with `binaryContent`"
+    )]
+    PatchText {
+        /// The path of the patch or in it, printable.
+        path: String,
+    },
+    /// Two patches change the same path.
+    #[error("{one} and {other} both change {path}: put all of its changes into one diff")]
+    PatchedTwice {
+        /// The path in the project, printable.
+        path: String,
+        /// The file with the first patch.
+        one: String,
+        /// The file with the second patch.
+        other: String,
+    },
     /// A file operation failed.
     #[error("cannot read the sandbox bundle")]
     Read(#[source] beneath::Error),
@@ -132,7 +171,11 @@ impl Error {
             Self::TooLarge { .. }
             | Self::NoManifest
             | Self::Manifest { .. }
-            | Self::NoSuchPatch { .. } => "INVALID_INPUT",
+            | Self::NoSuchPatch { .. }
+            | Self::PatchFile { .. }
+            | Self::NoPatch { .. }
+            | Self::PatchText { .. }
+            | Self::PatchedTwice { .. } => "INVALID_INPUT",
             Self::Read(_) | Self::ReadManifest(_) | Self::Write(_) | Self::WriteFile(_) => {
                 "SANDBOX_EXECUTION_FAILED"
             }
@@ -162,6 +205,7 @@ impl std::fmt::Display for Limit {
             Self::TotalBytes => "the size of the bundle in bytes",
             Self::ManifestBytes => "the size of README.md in bytes",
             Self::Patches => "the number of patches",
+            Self::PatchBytes => "the size of all patches in bytes",
             Self::Artifacts => "the number of artifacts",
             Self::Entries => "the number of files and directories",
             Self::PathBytes => "the length of a path in bytes",

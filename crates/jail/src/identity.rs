@@ -61,7 +61,7 @@ pub enum Error {
     #[error("lock a range of ids under {LOCKS}")]
     Lock(#[source] io::Error),
     /// The caller's own id may be root of the host, and no other id is available.
-    #[error("your id {0} here is id 0 outside, and no other id is available")]
+    #[error("your id {0} here is that of the host's root, and no other id is available")]
     HostRoot(u32),
     /// All ranges are in use.
     #[error("all {SLOTS} ranges of ids are in use")]
@@ -80,12 +80,12 @@ impl Identity {
             return Ok(Self::Range(Range::of_own_namespace()));
         }
         if user != 0 {
-            return own_identity(&map, user, group);
+            return own_identity(&map, user, group, host_root);
         }
         match visible_ids(&map) {
             u32::MAX => Ok(Self::Range(Range::acquire()?)),
             visible if visible >= COUNT => Ok(Self::Range(Range::for_container())),
-            _ => own_identity(&map, user, group),
+            _ => own_identity(&map, user, group, host_root),
         }
     }
 
@@ -240,13 +240,27 @@ fn no_range() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the id range is not locked")
 }
 
-/// The caller's own ids, unless they map to root outside: whether that is the host's root is
-/// unknown here.
-fn own_identity(map: &str, user: u32, group: u32) -> Result<Identity, Error> {
-    if host_id(map, user) == Some(0) {
+/// The caller's own ids, unless the user is the host's root. A map says only what an id is one namespace
+/// further out, where 0 may be an ordinary user of the host; `host_root` is then the id here of the host's root.
+fn own_identity(
+    map: &str,
+    user: u32,
+    group: u32,
+    host_root: impl FnOnce() -> Option<u32>,
+) -> Result<Identity, Error> {
+    if host_id(map, user) == Some(0) && host_root().is_none_or(|root| root == user) {
         return Err(Error::HostRoot(user));
     }
     Ok(Identity::Own { user, group })
+}
+
+/// The id here of the host's root, which owns the kernel's own settings in every namespace; that of nobody if
+/// the root has no id here. `None` if it cannot be found out.
+fn host_root() -> Option<u32> {
+    let setting = File::open("/proc/sys/kernel/ostype").ok()?;
+    let is_of_kernel = rustix::fs::fstatfs(&setting).ok()?.f_type == rustix::fs::PROC_SUPER_MAGIC;
+    let owner = rustix::fs::fstat(&setting).ok()?.st_uid;
+    is_of_kernel.then_some(owner)
 }
 
 /// The outside id of an id of the caller's namespace.
@@ -301,10 +315,27 @@ mod tests {
 
     #[test]
     fn an_own_id_that_is_root_outside_is_refused() {
-        assert!(matches!(own_identity("0 0 1\n", 0, 0), Err(Error::HostRoot(0))));
-        assert!(matches!(own_identity("5 0 1\n", 5, 5), Err(Error::HostRoot(5))));
-        assert!(matches!(own_identity("0 1000 1\n", 0, 0), Ok(Identity::Own { user: 0, .. })));
-        assert!(matches!(own_identity("0 0 4294967295\n", 1000, 1000), Ok(Identity::Own { .. })));
+        let own = |map, user, root| own_identity(map, user, user, || root);
+        for root in [None, Some(0)] {
+            assert!(matches!(own("0 0 1\n", 0, root), Err(Error::HostRoot(0))));
+        }
+        for root in [None, Some(5)] {
+            assert!(matches!(own("5 0 1\n", 5, root), Err(Error::HostRoot(5))));
+        }
+        assert!(matches!(own("0 1000 1\n", 0, None), Ok(Identity::Own { user: 0, .. })));
+        assert!(matches!(own("0 0 4294967295\n", 1000, None), Ok(Identity::Own { .. })));
+        // 0 further out is an ordinary user of the host, as in a container in another one.
+        assert!(matches!(own("1000 0 1\n", 1000, Some(65_534)), Ok(Identity::Own { .. })));
+    }
+
+    #[test]
+    fn the_kernel_tells_which_id_the_root_of_the_host_has() {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+        if visible_ids(&map) != u32::MAX {
+            crate::testing::skipped("the ids of the host are visible in no container");
+            return;
+        }
+        assert_eq!(host_root(), Some(0));
     }
 
     #[test]

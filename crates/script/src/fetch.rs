@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_core::address::hosts::Hosts;
+use url::Url;
 
 pub use connect::{Connect, Direct, Stream};
 pub use guard::{Resolve, SystemResolver};
@@ -68,6 +69,35 @@ pub enum Error {
     /// It was redirected although redirects are not allowed, or too often.
     #[error("fetch failed: {0}")]
     Redirected(&'static str),
+}
+
+/// Sends one request of the host itself, to a server that its user has named. Its address is not checked, and a
+/// redirect is the response: what is sent may be for this server only.
+///
+/// # Errors
+/// Why there is no response.
+pub async fn send(
+    connect: &dyn Connect,
+    mut request: Request,
+    limits: Limits,
+) -> Result<Response, Error> {
+    exchange::check(&mut request)?;
+    if request.body.as_ref().is_some_and(|body| body.len() > limits.request_bytes) {
+        return Err(Error::TooLarge { what: "request", limit_bytes: limits.request_bytes });
+    }
+    let url = Url::parse(&request.url).map_err(|error| Error::Invalid(error.to_string()))?;
+    let exchanged = async {
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or_default();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let network = |error: std::io::Error| Error::Network(format!("{host}: {error}"));
+        let addresses: Vec<_> =
+            tokio::net::lookup_host((bare, port)).await.map_err(network)?.collect();
+        let stream = connect.connect(&url, &addresses).await.map_err(network)?;
+        exchange::exchange(stream, &url, &request, limits.response_bytes).await
+    };
+    let exchanged = tokio::time::timeout(limits.timeout, exchanged).await;
+    exchanged.unwrap_or(Err(Error::Timeout(limits.timeout)))
 }
 
 /// Makes requests for programs, under one policy.

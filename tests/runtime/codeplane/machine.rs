@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, mpsc};
@@ -14,6 +16,10 @@ const HASH: &str = "$6$stockade$2u9Y/hyF2mfk8DNWHA5EHdp8U5Edk1TpkkPpVpuA34p0RKEt
 /// The directories of a machine that can be written.
 const WRITABLE: [(&str, &str); 3] =
     [("data", "/data"), ("home", "/home/developer"), ("tmp", "/tmp")];
+
+/// The user whose processes those of a machine are outside, where the tests run as root: nothing of Stockade runs
+/// inside as id 0 of the host.
+const USER: u32 = 1000;
 
 /// Which programs are missing here.
 pub(crate) fn missing_programs() -> Result<(), String> {
@@ -72,6 +78,9 @@ impl Machine {
         fs::write(etc.join("sshd_config"), settings).unwrap();
         make_key(&etc.join("host_key"));
         let mut bwrap = Command::new("bwrap");
+        if give_to_user(directory) {
+            bwrap.uid(USER).gid(USER);
+        }
         bwrap.args(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
         bwrap.args(["--uid", "1000", "--gid", "1000", "--die-with-parent", "--as-pid-1"]);
         bwrap.args(["--clearenv", "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]);
@@ -121,6 +130,7 @@ impl Machine {
         fs::remove_file(&key).unwrap();
         fs::remove_file(key.with_extension("pub")).unwrap();
         make_key(&key);
+        give_to_user(&self.directory);
         self.drop_connections();
         std::thread::sleep(Duration::from_millis(200));
         self.wait();
@@ -182,6 +192,20 @@ fn spawn(command: Command) -> Child {
     let (sender, answer) = mpsc::channel();
     spawner.lock().unwrap().send((command, sender)).unwrap();
     answer.recv().unwrap()
+}
+
+/// Gives the files of a machine to the user whose processes it has; does nothing where that is the user of the
+/// tests.
+fn give_to_user(directory: &Path) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return false;
+    }
+    let parent = directory.parent().unwrap();
+    fs::set_permissions(parent, fs::Permissions::from_mode(0o711)).unwrap();
+    let owner = format!("{USER}:{USER}");
+    let status = Command::new("chown").arg("-R").arg(owner).arg(directory).status().unwrap();
+    assert!(status.success());
+    true
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -16,6 +16,9 @@ const HOSTS: &[&str] = &[
     "keepachangelog.com",
     "man7.org",
     "semver.org",
+    // Where agents that are models are asked, if the user binds a secret to them. Tests ask a double.
+    "api.anthropic.com",
+    "api.openai.com",
     "www.apache.org",
     "www.kernel.org",
     "www.rfc-editor.org",

@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// How many bytes a line has at most.
 const LINE_BYTES: usize = 52;
 
-const DIGITS: &[u8; 85] =
+pub(super) const DIGITS: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
 /// The name that git gives to no object.
@@ -70,24 +70,30 @@ fn literal(text: &mut String, content: &[u8]) -> Option<()> {
     encoder.write_all(content).ok()?;
     let deflated = encoder.finish().ok()?;
     text.push_str(&format!("literal {}\n", content.len()));
-    for line in deflated.chunks(LINE_BYTES) {
-        let length = u8::try_from(line.len()).ok()?;
-        text.push(char::from(match length {
-            1..=26 => b'A' + length - 1,
-            _ => b'a' + length - 27,
-        }));
-        for group in line.chunks(4) {
-            let mut value = [0; 4];
-            value[..group.len()].copy_from_slice(group);
-            let mut value = u32::from_be_bytes(value);
-            let mut digits = [0; 5];
-            for digit in digits.iter_mut().rev() {
-                *digit = DIGITS[(value % 85) as usize];
-                value /= 85;
-            }
-            text.extend(digits.map(char::from));
+    for piece in deflated.chunks(LINE_BYTES) {
+        line(text, piece)?;
+    }
+    text.push('\n');
+    Some(())
+}
+
+/// Writes one line of base 85, which begins with the number of its bytes.
+pub(super) fn line(text: &mut String, piece: &[u8]) -> Option<()> {
+    let length = u8::try_from(piece.len()).ok()?;
+    text.push(char::from(match length {
+        1..=26 => b'A' + length - 1,
+        _ => b'a' + length - 27,
+    }));
+    for group in piece.chunks(4) {
+        let mut value = [0; 4];
+        value[..group.len()].copy_from_slice(group);
+        let mut value = u32::from_be_bytes(value);
+        let mut digits = [0; 5];
+        for digit in digits.iter_mut().rev() {
+            *digit = DIGITS[(value % 85) as usize];
+            value /= 85;
         }
-        text.push('\n');
+        text.extend(digits.map(char::from));
     }
     text.push('\n');
     Some(())

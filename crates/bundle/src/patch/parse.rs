@@ -4,8 +4,11 @@
 //! The parser never panics; memory and time are proportional to the input, whose size is
 //! limited. Whether a path is a `.git` or otherwise refused is decided in [`crate::policy`].
 
+use std::ops::Range;
+
 use stockade_core::BundleLimits;
 
+use super::binary_data::{BinaryData, Form};
 use super::error::{Error, Fault};
 use super::header::{Header, side};
 use super::hunk::{self, Hunk, HunkReader, Side};
@@ -28,8 +31,12 @@ pub struct FilePatch<'a> {
     pub new_mode: Option<u32>,
     /// Whether the content is binary; there are no hunks then.
     pub binary: bool,
+    /// The binary content, if the patch has it.
+    pub data: Option<BinaryData<'a>>,
     /// The changed lines.
     pub hunks: Vec<Hunk<'a>>,
+    /// Where its text is in the whole patch, in bytes.
+    pub place: Range<usize>,
 }
 
 /// The kind of change that a patch makes to one file.
@@ -52,12 +59,17 @@ pub enum Operation {
 pub fn parse<'a>(bytes: &'a [u8], limits: &BundleLimits) -> Result<Vec<FilePatch<'a>>, Error> {
     let whole = check_limit(bytes.len() as u64, "total_bytes", limits.total_bytes, limits);
     whole.map_err(|exceeded| Error { line: 0, fault: exceeded.into() })?;
-    let mut reader = Reader { lines: bytes.split(|b| *b == b'\n').peekable(), number: 0, limits };
+    let lines = bytes.split(|b| *b == b'\n').peekable();
+    let mut reader = Reader { lines, number: 0, position: 0, limits };
     let mut files = Vec::new();
     loop {
         let file = reader.next_file();
         match file.map_err(|fault| Error { line: reader.number, fault })? {
-            Some(file) => files.push(file),
+            Some(mut file) => {
+                // The last line may lack a newline.
+                file.place.end = file.place.end.min(bytes.len());
+                files.push(file);
+            }
             None => return Ok(files),
         }
         let count = check_limit(files.len() as u64, "entries", limits.entries, limits);
@@ -68,13 +80,17 @@ pub fn parse<'a>(bytes: &'a [u8], limits: &BundleLimits) -> Result<Vec<FilePatch
 struct Reader<'a, 'l, I: Iterator<Item = &'a [u8]>> {
     lines: std::iter::Peekable<I>,
     number: usize,
+    /// Where the next line begins.
+    position: usize,
     limits: &'l BundleLimits,
 }
 
 impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
     fn take(&mut self) -> Option<&'a [u8]> {
         self.number += 1;
-        self.lines.next()
+        let line = self.lines.next()?;
+        self.position += line.len() + 1;
+        Some(line)
     }
 
     /// Consumes the next line if it starts with `label`; returns the rest of the line.
@@ -99,6 +115,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
     }
 
     fn file(&mut self) -> Result<FilePatch<'a>, Fault> {
+        let start = self.position;
         let mut header = Header { git: self.take_after(b"diff --git "), ..Header::default() };
         if header.git.is_some() {
             while let Some(line) = self.lines.peek().copied() {
@@ -108,8 +125,10 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
                 self.take();
             }
         }
-        let binary = header.git.is_some() && self.binary()?;
-        if !binary && let Some(old) = self.take_after(b"--- ") {
+        let binary = if header.git.is_some() { self.binary()? } else { None };
+        if binary.is_none()
+            && let Some(old) = self.take_after(b"--- ")
+        {
             header.old = Some(side(old, b"a/")?);
             let new = self.take_after(b"+++ ").ok_or(Fault::Sides)?;
             header.new = Some(side(new, b"b/")?);
@@ -128,7 +147,8 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
                 return Err(Fault::Empty);
             }
         }
-        self.finish(header, hunks, binary)
+        let place = start..self.position;
+        self.finish(header, (hunks, place), binary)
     }
 
     fn hunk(&mut self, header: &[u8]) -> Result<Hunk<'a>, Fault> {
@@ -157,38 +177,49 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
         }
     }
 
-    /// Skips binary data; `false` if there is none.
-    fn binary(&mut self) -> Result<bool, Fault> {
+    /// Reads binary data; `None` if there is none, and no content if only a difference is stated.
+    fn binary(&mut self) -> Result<Option<Option<BinaryData<'a>>>, Fault> {
         if let Some(line) = self.take_after(b"Binary files ") {
-            return if line.ends_with(b" differ") { Ok(true) } else { Err(Fault::Binary) };
+            return if line.ends_with(b" differ") { Ok(Some(None)) } else { Err(Fault::Binary) };
         }
         if self.take_after(b"GIT binary patch").is_none() {
-            return Ok(false);
+            return Ok(None);
         }
-        let mut blocks = 0;
+        // The new content, and the old one for a program that takes the change back.
+        let mut blocks = Vec::new();
         loop {
-            let literal = self.take_after(b"literal ");
-            let Some(size) = literal.or_else(|| self.take_after(b"delta ")) else { break };
+            let (form, size) = match self.take_after(b"literal ") {
+                Some(size) => (Form::Literal, size),
+                None => match self.take_after(b"delta ") {
+                    Some(size) => (Form::Delta, size),
+                    None => break,
+                },
+            };
             let size: u64 = std::str::from_utf8(size)
                 .ok()
                 .and_then(|size| size.parse().ok())
                 .ok_or(Fault::Binary)?;
             check_limit(size, "total_bytes", self.limits.total_bytes, self.limits)?;
+            let mut lines = Vec::new();
             while let Some(line) = self.take().filter(|line| !line.is_empty()) {
                 if !is_base85(line) {
                     return Err(Fault::Binary);
                 }
+                lines.push(line);
             }
-            blocks += 1;
+            blocks.push(BinaryData { form, size, lines });
         }
-        if (1..=2).contains(&blocks) { Ok(true) } else { Err(Fault::Binary) }
+        if !(1..=2).contains(&blocks.len()) {
+            return Err(Fault::Binary);
+        }
+        Ok(Some(blocks.into_iter().next()))
     }
 
     fn finish(
         &self,
         header: Header<'a>,
-        hunks: Vec<Hunk<'a>>,
-        binary: bool,
+        (hunks, place): (Vec<Hunk<'a>>, Range<usize>),
+        binary: Option<Option<BinaryData<'a>>>,
     ) -> Result<FilePatch<'a>, Fault> {
         let operation = operation(&header)?;
         let (old, new) = paths(&header, operation)?;
@@ -206,7 +237,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
             Operation::Add => one_sided(Side::New),
             Operation::Delete => one_sided(Side::Old),
             Operation::Modify => {
-                if hunks.is_empty() && !binary && header.new_mode.is_none() {
+                if hunks.is_empty() && binary.is_none() && header.new_mode.is_none() {
                     return Err(Fault::Empty);
                 }
                 true
@@ -223,8 +254,10 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
             old_path: (operation != Operation::Add).then_some(old),
             new_path: (operation != Operation::Delete).then_some(new),
             operation,
-            binary,
+            binary: binary.is_some(),
+            data: binary.flatten(),
             hunks,
+            place,
         };
         check_link(&file)?;
         Ok(file)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use stockade_script::{LibraryModule, LibrarySet, Module};
 
-/// The specifiers that resolve to the built-in module.
-pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
+/// The specifiers that resolve to the built-in module; the last one is the later name of Smithers' package.
+pub(super) const NAMES: [&str; 3] = ["smithers-orchestrator", "stockade", "smthrs"];
 /// The scope of the packages that upstream's package consists of.
 const SCOPE: &str = "@smithers-orchestrator";
 /// The packages of that scope whose exports the built-in module has.
@@ -34,7 +34,7 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// The modules of the library, by name, each before the modules that import it.
-const MODULES: [(&str, &str); 26] = [
+const MODULES: [(&str, &str); 27] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:absent", include_str!("library/absent.js")),
     ("stockade:agents", include_str!("library/agents.js")),
@@ -45,6 +45,7 @@ const MODULES: [(&str, &str); 26] = [
     ("stockade:composites", include_str!("library/composites.js")),
     ("stockade:helpers", include_str!("library/helpers.js")),
     (PATH, include_str!("library/path.js")),
+    ("stockade:models", include_str!("library/models.js")),
     ("stockade:position", include_str!("library/position.js")),
     ("stockade:programs", include_str!("library/programs.js")),
     ("stockade:prompts", include_str!("library/prompts.js")),
@@ -110,8 +111,9 @@ fn package_of(part: &str) -> &str {
 }
 
 /// The parts of the built-in module that have names of their own; they all have the same exports.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "",
+    "create",
     "jsx-runtime",
     "jsx-dev-runtime",
     "sandbox",
@@ -152,6 +154,26 @@ pub(super) fn missing_export(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// The exports of all published versions of Smithers, its subpaths and packages, that are here.
+    const HERE: &str = "
+        AmpAgent AnthropicAgent AntigravityAgent Approval ApprovalGate Aspects Branch CheckSuite
+        ClassifyAndRoute ClaudeCodeAgent CodexAgent ContentPipeline ContinueAsNew CursorAgent Debate
+        DecisionTable DelegationChain DriftDetector EscalationChain ForgeAgent Fragment
+        GatherAndSynthesize GeminiAgent HermesAgent HermesCliAgent HumanTask Kanban KimiAgent Loop
+        Memory MergeQueue Monitor OmpAgent OpenAIAgent OpenClawAgent OpenCodeAgent Optimizer Panel
+        Parallel PiAgent Poller PoolAgent Ralph ReviewLoop Runbook SANDBOX_PROVIDER_REQUEST_ENV
+        SANDBOX_PROVIDER_RESULT_ENV Saga SagaStep Sandbox ScanFixVerify Sequence Sidecar Signal
+        SmithersError SmithersErrorInstance Subflow SuperSmithers Supervisor TUI Task Timer Trellis
+        TryCatchFinally UI VibeAgent WaitForEvent Workflow Worktree approvalDecisionSchema
+        approvalRankingSchema approvalSelectionSchema bash bashTool continueAsNew
+        createCommandSandboxProvider createScorer createSmithers defineTool edit editFileTool
+        errorToJson executeChildWorkflow faithfulnessScorer grep grepTool isSmithersError jsx jsxDEV
+        jsxs latencyScorer llmJudge mdxPlugin parseSandboxProviderResult read readFileTool
+        redactSandboxProviderValue registerSandboxProvider relevancyScorer runWorkflow
+        schemaAdherenceScorer tools toxicityScorer uploadEgressCaToSession usePatched write
+        writeFileTool writeSandboxProviderRequestFile
+    ";
+
     #[test]
     fn a_name_of_upstream_is_here_or_is_refused_by_name() {
         let source = code(SMITHERS).unwrap().to_owned();
@@ -161,13 +183,18 @@ mod tests {
             assert!(missing_export(name).unwrap().contains("Node.js"), "{name}");
             assert!(!ours.iter().any(|known| known == name), "{name} is here");
         }
-        assert!(ours.iter().any(|known| known == "Task") && missing_export("Task").is_none());
+        for name in HERE.split_whitespace() {
+            assert!(ours.iter().any(|known| known == name), "{name} is neither here nor refused");
+            assert_eq!(missing_export(name), None);
+        }
     }
 
     #[test]
     fn the_packages_of_upstream_are_the_built_in_module() {
         assert_eq!(built_in("@smithers-orchestrator/components"), Some(SMITHERS));
         assert_eq!(built_in("@smithers-orchestrator/errors/SmithersError"), Some(SMITHERS));
+        assert_eq!(built_in("smithers-orchestrator/create"), Some(SMITHERS));
+        assert_eq!(built_in("smthrs/jsx-runtime"), Some(SMITHERS));
         assert_eq!(built_in("@smithers-orchestrator/gateway-react"), None);
         let why = missing_part("@smithers-orchestrator/gateway-react").unwrap();
         assert!(

@@ -27,7 +27,7 @@ pub(crate) use answers::{ModuleLocation, OpenAnswer, OriginAnswer, RenderAnswer}
 pub(crate) use modules::{Program, project_of};
 pub(crate) use portable::{WorkflowOrigin, pack};
 pub(crate) use sources::Modules;
-pub(crate) use wire::{ChildRequest, Message, TokenUsage};
+pub(crate) use wire::{ChildRequest, Message, ModelAnswer, ModelRequest, Scheme, TokenUsage};
 
 /// Serves a realm on standard input and output until they are closed. Must be called before any other
 /// thread exists, in a process whose memory contains nothing that a workflow must not read.

@@ -96,11 +96,48 @@ pub(crate) enum Message {
         /// The request.
         request: ChildRequest,
     },
+    /// The call asks a model.
+    Model {
+        /// Identifies the request.
+        ask: u32,
+        /// The request.
+        request: ModelRequest,
+    },
     /// The call does not need the child run any more.
     Abandon {
         /// Identifies the request.
         ask: u32,
     },
+}
+
+/// A request to a model over HTTP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ModelRequest {
+    /// The name of the secret that authenticates it.
+    pub(crate) secret: String,
+    pub(crate) url: String,
+    pub(crate) scheme: Scheme,
+    /// JSON.
+    pub(crate) body: String,
+}
+
+/// How a secret is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Scheme {
+    /// As `Authorization: Bearer`.
+    Bearer,
+    /// As the API of Anthropic expects it.
+    Anthropic,
+}
+
+/// The response of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ModelAnswer {
+    /// The status of HTTP.
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 /// The tokens that an agent has used.

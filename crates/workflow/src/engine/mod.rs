@@ -12,6 +12,7 @@ mod commands;
 mod durable_run;
 mod execution;
 mod metrics;
+mod models;
 mod open_waits;
 mod operations;
 mod options;

@@ -25,6 +25,8 @@ pub struct Command {
     pub environment: Variables,
     /// Its time limit.
     pub timeout: Option<Duration>,
+    /// How many bytes its answer may have.
+    pub output_bytes: Option<u64>,
     /// Whether it needs a network.
     pub network: bool,
     /// The function that reads its answer.

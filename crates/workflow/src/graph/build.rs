@@ -199,6 +199,7 @@ impl Command {
             image: None,
             environment: Variables::default(),
             timeout: None,
+            output_bytes: None,
             network: false,
             system_prompt: None,
             read: Function::NONE,

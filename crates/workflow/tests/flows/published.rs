@@ -244,20 +244,24 @@ async fn a_worktree_starts_from_the_branch_that_is_checked_out() {
 async fn options_of_agents_are_arguments_of_their_commands() {
     let head = "const codex = new all.CodexAgent({ model: \"m\", sandbox: \"workspace-write\", nativeStructuredOutput: true, color: \"never\", apiKey: \"key\", env: { A: \"1\" } });\n\
         const cursor = new all.CursorAgent({ mode: \"plan\", resume: false, approveMcps: true });\n\
-        const pool = new all.PoolAgent({ agentName: \"a\", inheritEnv: false, cwd: process.cwd() });";
-    let body = "<Task id=\"t\" output=\"output\">{() => ({ codex: { ...codex }, cursor: { ...cursor }, pool: { ...pool }, id: pool.id })}</Task>";
+        const pool = new all.PoolAgent({ agentName: \"a\", inheritEnv: false, cwd: process.cwd() });\n\
+        const reader = new all.CodexAgent({ sandbox: \"read-only\", fullAuto: false, maxOutputBytes: 4000000 });\n\
+        new all.VibeAgent({ inheritEnv: true });";
+    let body = "<Task id=\"t\" output=\"output\">{() => ({ codex: { ...codex }, cursor: { ...cursor }, pool: { ...pool }, reader: { ...reader }, id: pool.id })}</Task>";
     let expected = json!({
         "codex": { "adapter": "codex", "model": "m", "args": ["--color", "never"], "env": { "OPENAI_API_KEY": "key", "A": "1" } },
         "cursor": { "adapter": "cursor", "args": ["--mode", "plan", "--approve-mcps"] },
         "pool": { "adapter": "pool", "args": ["-a", "a"] },
+        "reader": { "adapter": "codex-read-only", "maxOutputBytes": 4_000_000 },
         "id": "PoolAgent",
     });
     assert_eq!(output(head, body).await, expected);
     for (agent, why) in [
         (
-            "CodexAgent({ sandbox: \"read-only\" })",
-            "`sandbox` can only be \"workspace-write\" or \"danger-full-access\"",
+            "CodexAgent({ sandbox: \"none\" })",
+            "`sandbox` must be one of read-only, workspace-write",
         ),
+        ("KimiAgent({ maxOutputBytes: -1 })", "`agent.maxOutputBytes` must be a whole number"),
         (
             "ClaudeCodeAgent({ resume: \"abc\" })",
             "`resume` is not supported: each attempt starts a session of its own",
@@ -270,8 +274,9 @@ async fn options_of_agents_are_arguments_of_their_commands() {
         ("PiAgent({ apiKey: \"k\" })", "has no `apiKey`"),
         ("OpenClawAgent({ workspace: \"/elsewhere\" })", "`workspace` can only be process.cwd()"),
     ] {
-        let message = fails(&format!("new all.{agent};"), "").await;
-        assert!(message.contains(why), "{agent}: {message}");
+        let body = format!("<Task id=\"t\" output=\"output\" agent={{new all.{agent}}}>hi</Task>");
+        let message = fails("", &body).await;
+        assert!(message.contains(why) && message.contains("flow.tsx:"), "{agent}: {message}");
     }
 }
 

@@ -285,7 +285,7 @@ async fn what_is_not_there_is_refused_by_its_name() {
         ("<all.Memory />", "<Memory> is not supported"),
         (
             "<Task id=\"t\" output=\"a\" agent={new all.AnthropicAgent({})}>hi</Task>",
-            "AnthropicAgent calls a model",
+            "the `model` of AnthropicAgent must be the name of a model",
         ),
         (
             "<Task id=\"t\" output=\"a\" agent={told} memory={{}}>hi</Task>",
@@ -321,6 +321,25 @@ async fn what_is_not_there_is_refused_by_its_name() {
             "`mode` must be one of text, json, rpc",
         ),
         ("<all.Monitor />", "<Monitor> is not supported"),
+        // The objects in attributes have no keys that are not known either.
+        (
+            "<all.CheckSuite id=\"c\" verdictOutput=\"a\" checks={[{ id: \"x\", agent: told, timeout: 1 }]} />",
+            "a check of <CheckSuite> has no `timeout` — did you mean `timeoutMs`",
+        ),
+        (
+            "<all.DecisionTable rules={[{ when: true, than: <Task id=\"t\" output=\"a\">{{}}</Task> }]} />",
+            "did you mean `then`",
+        ),
+        (
+            "<all.Saga steps={[{ id: \"s\", action: <Task id=\"t\" output=\"a\">{{}}</Task>, compensate: null }]} />",
+            "did you mean `compensation`",
+        ),
+        (
+            "<all.GatherAndSynthesize sources={{ s: { agnt: told } }} synthesizer={told} gatherOutput=\"a\" synthesisOutput=\"b\" />",
+            "did you mean `agent`",
+        ),
+        ("<all.Absent />", "undefined is not an element"),
+        ("<all.Branch if={true} then={<all.Absent />} />", "undefined is not an element"),
     ] {
         let message = fails("", body).await;
         assert!(message.contains(why), "{body}: {message}");

@@ -1,6 +1,7 @@
-// Agents: functions, objects with `generate`, and command-line programs. Programs have the names and
+// Agents: functions, objects with `generate`, models, and command-line programs. Programs have the names and
 // options of `smithers-orchestrator`; the host's adapters define how each of them is called.
 import { field, row } from "stockade:answers";
+import { CONNECTION, UNSUPPORTED } from "stockade:models";
 import { settingsOf } from "stockade:programs";
 import { authorSchema } from "stockade:schemas";
 import { SmithersError } from "stockade:smithers";
@@ -9,8 +10,14 @@ const invalid = (message) => new SmithersError("INVALID_INPUT", message);
 
 const cli = (adapter, name) =>
   class {
+    // A file that only makes an agent loads, whatever its options are; a task refuses invalid ones.
     constructor(options = {}) {
-      Object.assign(this, settingsOf(adapter, name, options));
+      try {
+        Object.assign(this, settingsOf(adapter, name, options));
+      } catch (error) {
+        if (!(error instanceof SmithersError)) throw error;
+        Object.defineProperty(this, UNSUPPORTED, { value: error.message });
+      }
       Object.defineProperty(this, "id", { value: options.id ?? name });
     }
   };
@@ -30,20 +37,6 @@ export const OpenCodeAgent = cli("opencode", "OpenCodeAgent");
 export const PiAgent = cli("pi", "PiAgent");
 export const PoolAgent = cli("pool", "PoolAgent");
 export const VibeAgent = cli("vibe", "VibeAgent");
-
-const UNSUPPORTED = Symbol("unsupported");
-
-// An agent that needs the network of the host. Its file loads; a task cannot use it.
-const remote = (name) =>
-  class {
-    get [UNSUPPORTED]() {
-      return `${name} calls a model over the network from the workflow's own process, which has no network: an engine on Node.js is planned; use an agent that is a command, such as ClaudeCodeAgent`;
-    }
-  };
-
-export const AnthropicAgent = remote("AnthropicAgent");
-export const OpenAIAgent = remote("OpenAIAgent");
-export const HermesAgent = remote("HermesAgent");
 
 // Why a task cannot use an agent; undefined if it can.
 export const unsupported = (given) => (typeof given === "object" && given !== null ? given[UNSUPPORTED] : undefined);
@@ -89,9 +82,9 @@ const used = (answer) => {
 };
 
 // A function that asks an agent, and makes a row of its answer. `demand` is what the answer must be; `spent`
-// is called with the tokens that were used.
-export const asking = (given, target) => async (prompt, demand, signal, heartbeat, spent) => {
-  const request = { prompt: prompt + demand, signal, abortSignal: signal, heartbeat, outputSchema: authorSchema(target) };
+// is called with the tokens that were used, and `connect` with requests to models.
+export const asking = (given, target) => async (prompt, demand, signal, heartbeat, spent, connect) => {
+  const request = { prompt: prompt + demand, signal, abortSignal: signal, heartbeat, outputSchema: authorSchema(target), [CONNECTION]: connect };
   const answer = await callOf(given)(request);
   const usage = used(answer);
   if (usage !== undefined) spent?.(usage);

@@ -1,6 +1,6 @@
 // Components that say what is done after a failure in them, and in any case.
 import { Boundary, Element, Fragment, Sequence } from "stockade:elements";
-import { invalid, list, make, sequence } from "stockade:composites";
+import { entry, invalid, list, make, sequence } from "stockade:composites";
 import { runOfContext } from "stockade:context";
 import { checkKeys } from "stockade:keys";
 import { here } from "stockade:position";
@@ -43,12 +43,13 @@ export const Saga = (props) => {
   if (!["compensate", "compensate-and-fail", "fail"].includes(onFailure)) throw invalid("<Saga> `onFailure` must be compensate, compensate-and-fail or fail");
   const id = named(props.id, "saga");
   const steps = props.steps ?? stepsOf(props.children);
+  for (const step of steps) entry("a step of <Saga>", step, ["id", "key", "action", "compensation", "label", "children"]);
   const run = runOfContext(useCtx());
   const group = (step) => `${id}:${step.id}`;
   const isUndone = run.failureIn(`${id}:try`) !== undefined && onFailure !== "fail";
   const done = isUndone ? steps.filter((step) => run.isComplete(group(step))) : [];
   const compensations = done.reverse().map((step) => make(Fragment, { children: step.compensation }, step.id));
-  const actions = steps.map((step) => make(Sequence, { id: group(step), children: step.action }, step.id));
+  const actions = steps.map((step) => make(Sequence, { id: group(step), label: step.label, children: step.action }, step.id));
   const children = [sequence(`${id}:try`, actions), sequence(`${id}:catch`, compensations), sequence(`${id}:finally`, null)];
   return make(Boundary, { caught: onFailure !== "fail", rethrows: onFailure === "compensate-and-fail", children });
 };

@@ -1,7 +1,7 @@
 // Components that consist of other elements, under the names and with the attributes of upstream.
 // Where a later step depends on an earlier one, it is given the earlier one's output.
 import { Approval, Loop, Task, Timer, Worktree } from "stockade:elements";
-import { agentTask, composite, invalid, lastOf, list, make, parallel, sequence, shown, worked } from "stockade:composites";
+import { agentTask, composite, entry, invalid, lastOf, list, make, parallel, sequence, shown, worked } from "stockade:composites";
 import { runOfContext } from "stockade:context";
 import { text } from "stockade:prompts";
 import { useCtx } from "stockade:smithers";
@@ -81,9 +81,9 @@ export const ScanFixVerify = composite(
 // The panelists as agents with names, of which no two are the same.
 const panelistsOf = (entries) => {
   const taken = new Set(["moderator"]);
-  return list(entries).map((entry, at) => {
-    const isConfig = typeof entry === "object" && entry !== null && entry.agent !== undefined;
-    const { agent, label, role } = isConfig ? entry : { agent: entry };
+  return list(entries).map((panelist, at) => {
+    const isConfig = typeof panelist === "object" && panelist !== null && panelist.agent !== undefined;
+    const { agent, label, role } = isConfig ? entry("a panelist of <Panel>", panelist, ["agent", "role", "label"]) : { agent: panelist };
     const base = label ?? role ?? `panelist-${at}`;
     let name = base;
     for (let suffix = at; taken.has(name); suffix += 1) name = `${base}-${suffix}`;
@@ -183,10 +183,11 @@ export const CheckSuite = composite(
   ({ checks, verdictOutput, strategy = "all-pass", maxConcurrency, continueOnFail = true }, id) => {
     if (VERDICTS[strategy] === undefined) throw invalid(`<CheckSuite> \`strategy\` must be one of ${Object.keys(VERDICTS).join(", ")}`);
     const all = Array.isArray(checks) ? checks : Object.entries(checks).map(([name, check]) => ({ id: name, ...check }));
-    const tasks = all.map(({ id: name, agent, command, label }) => {
+    for (const check of all) entry("a check of <CheckSuite>", check, ["id", "agent", "command", "label", "timeoutMs"]);
+    const tasks = all.map(({ id: name, agent, command, label, timeoutMs }) => {
       if (agent === undefined) throw invalid(`the check "${name}" of <CheckSuite> needs \`agent\``);
       const prompt = command === undefined ? `Check this: ${label ?? name}` : `Run this check, and report whether it passed: ${command}`;
-      return make(Task, { id: `${id}-${name}`, output: verdictOutput, agent, continueOnFail, label: label ?? name, children: prompt }, name);
+      return make(Task, { id: `${id}-${name}`, output: verdictOutput, agent, continueOnFail, timeoutMs, label: label ?? name, children: prompt }, name);
     });
     const verdict = () => {
       const results = Object.fromEntries(all.map(({ id: name }) => [name, lastOf(verdictOutput, `${id}-${name}`)]));
@@ -232,6 +233,7 @@ export const Runbook = composite(
   ["steps", "defaultAgent", "stepOutput", "approvalRequest", "onDeny"],
   ["steps", "stepOutput"],
   ({ steps, defaultAgent, stepOutput, approvalRequest, onDeny = "fail" }, id) => {
+    for (const step of list(steps)) entry("a step of <Runbook>", step, ["id", "agent", "command", "risk", "label", "output"]);
     const made = list(steps).flatMap(({ id: name, agent = defaultAgent, command, risk, label, output }) => {
       if (agent === undefined) throw invalid(`the step "${name}" of <Runbook> needs \`agent\`, or <Runbook> \`defaultAgent\``);
       if (!["safe", "risky", "critical"].includes(risk)) throw invalid(`the \`risk\` of step "${name}" of <Runbook> must be safe, risky or critical`);
@@ -248,6 +250,7 @@ export const Runbook = composite(
 
 export const DecisionTable = composite("DecisionTable", ["rules", "default", "strategy"], ["rules"], ({ rules, default: otherwise = null, strategy = "first-match" }) => {
   if (!["first-match", "all-match"].includes(strategy)) throw invalid("<DecisionTable> `strategy` must be first-match or all-match");
+  for (const rule of list(rules)) entry("a rule of <DecisionTable>", rule, ["when", "then", "label"]);
   const met = list(rules).filter(({ when }) => (typeof when === "function" ? when(useCtx()) : when) === true);
   if (met.length === 0) return otherwise;
   return strategy === "first-match" ? met[0].then : parallel(met.map(({ then }) => then));
@@ -261,6 +264,7 @@ export const EscalationChain = composite(
     const run = runOfContext(useCtx());
     const parts = [];
     let isOpen = true;
+    for (const level of levels) entry("a level of <EscalationChain>", level, ["agent", "output", "label", "escalateIf"]);
     for (const [at, { agent, output, label, escalateIf }] of levels.entries()) {
       if (!isOpen) break;
       const group = `${id}:level-${at}`;
@@ -290,14 +294,14 @@ export const ClassifyAndRoute = composite(
     const classify = `${id}-classify`;
     const found = classificationResult ?? lastOf(classifierOutput, classify);
     const prompt = `${children === undefined ? "Classify these items." : text(children)}\n\ncategories: ${Object.keys(categories).join(", ")}\n\nitems:\n${shown(items)}`;
-    const routes = list(found?.classifications ?? found?.category?.constructor === String ? (found.classifications ?? [found]) : []).map((entry, at) => {
-      const route = categories[entry.category];
-      if (route === undefined) throw invalid(`<ClassifyAndRoute> has no category "${entry.category}"`);
+    const routes = list(found?.classifications ?? found?.category?.constructor === String ? (found.classifications ?? [found]) : []).map((classified, at) => {
+      const route = categories[classified.category];
+      if (route === undefined) throw invalid(`<ClassifyAndRoute> has no category "${classified.category}"`);
       const isConfig = typeof route === "object" && route !== null && route.agent !== undefined;
-      const { agent, output, prompt: own } = isConfig ? route : { agent: route };
-      const name = entry.itemId ?? at;
-      const content = typeof own === "function" ? own(entry) : own;
-      return make(Task, { id: `${id}-${entry.category}-${name}`, output: output ?? routeOutput, agent, continueOnFail: true, children: content ?? `Handle this item:\n${shown(entry)}` }, name);
+      const { agent, output, prompt: own } = isConfig ? entry("a category of <ClassifyAndRoute>", route, ["agent", "output", "prompt"]) : { agent: route };
+      const name = classified.itemId ?? at;
+      const content = typeof own === "function" ? own(classified) : own;
+      return make(Task, { id: `${id}-${classified.category}-${name}`, output: output ?? routeOutput, agent, continueOnFail: true, children: content ?? `Handle this item:\n${shown(classified)}` }, name);
     });
     return sequence(undefined, [make(Task, { id: classify, output: classifierOutput, agent: classifierAgent, children: prompt }), parallel(routes, maxConcurrency)]);
   },
@@ -309,6 +313,7 @@ export const GatherAndSynthesize = composite(
   ["sources", "synthesizer", "gatherOutput", "synthesisOutput"],
   ({ sources, synthesizer, gatherOutput, synthesisOutput, gatheredResults, maxConcurrency, synthesisPrompt, children }, id) => {
     const all = Object.entries(sources);
+    for (const [, source] of all) entry("a source of <GatherAndSynthesize>", source, ["agent", "prompt", "output", "children"]);
     const gather = all.map(([name, { agent, prompt, output, children: own }]) =>
       make(Task, { id: `${id}-${name}`, output: output ?? gatherOutput, agent, label: name, children: prompt ?? own ?? `Gather what is known from ${name}.` }, name),
     );
@@ -321,6 +326,7 @@ export const GatherAndSynthesize = composite(
 
 export const ContentPipeline = composite("ContentPipeline", ["stages", "children"], ["stages", "children"], ({ stages, children }, id) => {
   let before;
+  for (const stage of list(stages)) entry("a stage of <ContentPipeline>", stage, ["id", "agent", "output", "label", "prompt"]);
   const made = list(stages).map(({ id: name, agent, output, label, prompt }) => {
     const node = `${id}-${name}`;
     const own = prompt ?? (before === undefined ? children : `Continue with the stage ${label ?? name}.`);
@@ -351,6 +357,7 @@ export const DriftDetector = composite(
       hasDrifted ? alert : null,
     ];
     if (poll === undefined) return sequence(undefined, parts);
+    entry("`poll` of <DriftDetector>", poll, ["intervalMs", "maxPolls"]);
     const pause = make(Timer, { id: `${id}-wait`, duration: poll.intervalMs });
     return make(Loop, { id, until: hasDrifted, maxIterations: poll.maxPolls ?? 100, onMaxReached: "return-last", children: [...parts, pause] });
   },
@@ -362,6 +369,7 @@ export const Kanban = composite(
   ["columns", "useTickets"],
   ({ columns, useTickets, agents, maxConcurrency, onComplete, until = false, maxIterations = 5, children }, id) => {
     const tickets = useTickets();
+    for (const column of columns) entry("a column of <Kanban>", column, ["name", "agent", "output", "prompt", "task"]);
     const board = columns.map(({ name, agent: own, output, prompt, task = {} }) => {
       const agent = agents?.[name] ?? own;
       const tasks = tickets.map((item) => {

@@ -13,6 +13,13 @@ export const list = (value) => (value === undefined || value === null ? [] : [va
 export const lastOf = (target, id) => runOfContext(useCtx()).lastOf(target, id);
 export const shown = (value) => JSON.stringify(value, null, 2) ?? "nothing yet";
 
+// An object of a list or a map in an attribute; it has no keys but these.
+export const entry = (what, value, keys) => {
+  if (typeof value !== "object" || value === null) throw invalid(`${what} must be an object, not ${JSON.stringify(value) ?? "undefined"}`);
+  checkKeys(what, value, keys);
+  return value;
+};
+
 // A component that refuses attributes that it does not have, and is nothing if it is skipped.
 export const composite = (name, attributes, required, render) => {
   const component = (props) => {

@@ -168,10 +168,11 @@ export class Differences {
   #known(element, inPlace) {
     const { type, props } = element;
     let node = inPlace;
-    let head = node?.head;
-    if (head?.element.type !== type || (!node.isGroup && head.element.props.id !== props.id)) {
+    const head = node?.head;
+    // The type of what was not imported is undefined.
+    if (head === undefined || head.element.type !== type || (!node.isGroup && head.element.props.id !== props.id)) {
       node = this.#sent.leaves.get(props.id);
-      if (node?.head.element.type !== type) return undefined;
+      if (node === undefined || node.head.element.type !== type) return undefined;
     }
     return node.seen === this ? undefined : node;
   }

@@ -1,5 +1,6 @@
 // Functions and values that upstream's files import beside the elements.
 import { ContinueAsNew, Element } from "stockade:elements";
+import { UNSUPPORTED } from "stockade:models";
 import { SmithersError } from "stockade:smithers";
 
 const text = { type: ["string", "null"] };
@@ -14,8 +15,8 @@ const absent = (what, why) => {
   throw new SmithersError("UNSUPPORTED", `${what} is not supported: ${why}`);
 };
 
-// Tools are for agents that call a model from the workflow's own process. Here agents are commands with tools
-// of their own, so these can be imported and listed, but not be called.
+// Tools are for agents that are models. Those of an author are called in the workflow's own process; the ones that work
+// on files can be imported and listed there, but not be called.
 export const defineTool = (definition) => {
   if (typeof definition?.execute !== "function") throw new SmithersError("INVALID_INPUT", "defineTool() requires an object with `execute`");
   return { ...definition };
@@ -23,6 +24,7 @@ export const defineTool = (definition) => {
 const tool = (name, description) => ({
   name,
   description,
+  [UNSUPPORTED]: "works on files and programs, which the process of a workflow file does not have: use an agent that is a command, such as ClaudeCodeAgent",
   execute: () => absent(`the tool ${name}`, "the process of a workflow file has no files and no programs; use <Sandbox command=…> or an agent that is a command"),
 });
 export const read = tool("read", "reads a file");

@@ -56,7 +56,7 @@ const COMMON = {
   configDir: refused("a sandbox has no files of your home directory: pass a key with `apiKey` or `env`"),
   idleTimeoutMs: refused("use timeoutMs"),
   inheritEnv: only("a command in a sandbox has no variables but those of `env`", false),
-  maxOutputBytes: refused("the largest answer is the same for all agents"),
+  maxOutputBytes: undefined,
 };
 
 // The variable with the key of a program's account.
@@ -142,7 +142,8 @@ const PROGRAMS = {
     dangerouslyBypassApprovalsAndSandbox: always,
     disable: each("--disable"),
     enable: each("--enable"),
-    fullAuto: always,
+    // `codex exec` asks nobody in any case.
+    fullAuto: exchange(true, false),
     image: undefined,
     json: exchange(true, false),
     localProvider: word("--local-provider"),
@@ -152,8 +153,8 @@ const PROGRAMS = {
     outputLastMessage: refused("the answer is the output of the task"),
     outputSchema: word("--output-schema"),
     profile: word("--profile"),
-    // The sandbox around it confines it to the project, and its changes wait for a decision.
-    sandbox: only("the sandbox of Stockade confines it, and its changes wait for a decision", "workspace-write", "danger-full-access"),
+    // The sandbox around it confines it to the project, and its changes wait for a decision. "read-only" is another adapter.
+    sandbox: exchange("read-only", "workspace-write", "danger-full-access"),
     skipGitRepoCheck: always,
   },
   cursor: {
@@ -305,11 +306,12 @@ export const settingsOf = (adapter, name, options) => {
   const known = { ...COMMON, ...PROGRAMS[adapter] };
   const key = KEYS[adapter];
   checkKeys(`new ${name}()`, options, [...Object.keys(known), ...(key === undefined ? [] : ["apiKey"])]);
-  const { model, systemPrompt, instructions, timeoutMs, image, apiKey, args = [], extraArgs = [] } = options;
+  const { model, systemPrompt, instructions, timeoutMs, maxOutputBytes, image, apiKey, args = [], extraArgs = [] } = options;
   const given = Object.entries(options).filter(([option, value]) => value !== undefined && known[option] !== undefined);
   const all = [...given.flatMap(([option, value]) => known[option](value, option)), ...args, ...extraArgs];
   const system = [systemPrompt, instructions].filter((text) => text !== undefined).join("\n\n");
   const env = apiKey === undefined ? options.env : { [key]: apiKey, ...options.env };
-  const settings = { adapter, model, env, timeoutMs, image, systemPrompt: system === "" ? undefined : system, args: all.length === 0 ? undefined : all };
+  const isReader = adapter === "codex" && options.sandbox === "read-only";
+  const settings = { adapter: isReader ? "codex-read-only" : adapter, model, env, timeoutMs, maxOutputBytes, image, systemPrompt: system === "" ? undefined : system, args: all.length === 0 ? undefined : all };
   return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
 };

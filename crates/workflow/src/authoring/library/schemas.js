@@ -97,7 +97,7 @@ export const given = (workflow, input) => {
   return { ...parsed(schema, own, "INVALID_INPUT_VALUE"), [CONTINUATION]: continuation };
 };
 
-const jsonSchema = (schema) => {
+export const jsonSchema = (schema) => {
   if (typeof schema === "boolean") return schema;
   if (isTable(schema)) return schemaOfTable(schema);
   if (!isZod(schema)) {

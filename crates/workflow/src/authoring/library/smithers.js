@@ -7,9 +7,9 @@ import { ContinueAsNew, HumanTask, Worktree } from "stockade:elements";
 import { Branch, Element, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
 export {
-  AmpAgent, AnthropicAgent, AntigravityAgent, ClaudeCodeAgent, CodexAgent, CursorAgent, ForgeAgent, GeminiAgent, HermesAgent, HermesCliAgent, KimiAgent, OmpAgent,
-  OpenAIAgent, OpenClawAgent, OpenCodeAgent, PiAgent, PoolAgent, VibeAgent,
+  AmpAgent, AntigravityAgent, ClaudeCodeAgent, CodexAgent, CursorAgent, ForgeAgent, GeminiAgent, HermesCliAgent, KimiAgent, OmpAgent, OpenClawAgent, OpenCodeAgent, PiAgent, PoolAgent, VibeAgent,
 } from "stockade:agents";
+export { AnthropicAgent, HermesAgent, OpenAIAgent } from "stockade:models";
 export { DelegationChain, IsolatedClone, Memory, Monitor, TUI, Trellis, UI } from "stockade:absent";
 export { Saga, SagaStep, TryCatchFinally } from "stockade:boundaries";
 export {

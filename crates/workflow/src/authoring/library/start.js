@@ -4,6 +4,7 @@ import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
+import { connection, modelAnswered as modelHasAnswered } from "stockade:models";
 import { functionOf, renderingOf } from "stockade:render";
 import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor, resolve } from "stockade:sandbox";
 import { given, schemaNumber, schemasFrom, useZods } from "stockade:schemas";
@@ -137,7 +138,7 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, demand, f
   return running(call, async (signal) => {
     const text = prompt ?? (await functionOf(run, number)(inputsOf(run, inputs)));
     const spent = (usage) => tell(call, "usage", JSON.stringify(usage));
-    return functionOf(run, agent)(text, demand ?? "", signal, beating(call), spent);
+    return functionOf(run, agent)(text, demand ?? "", signal, beating(call), spent, connection(call, signal));
   });
 });
 
@@ -168,6 +169,8 @@ export const cleanUp = listening(({ run: id, changes, sandbox, request }) => {
 });
 
 export const answered = listening(answeredAsk);
+
+export const modelAnswered = listening(modelHasAnswered);
 
 export const abort = listening(({ call }) => aborts.get(call)?.abort());
 

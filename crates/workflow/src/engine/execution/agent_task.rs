@@ -92,7 +92,7 @@ impl Execution {
 impl AgentTask {
     /// Executes the agent; returns its answer.
     pub(super) async fn execute(self, key: &Key, task: &Arc<Task>) -> Result<Value, TaskError> {
-        let call = TaskCall { run: &self.run, key, task, demand: &self.demand };
+        let call = TaskCall { run: &self.run, key, task, demand: &self.demand, models: None };
         let Work::Command { agent, prompt } = &task.work else {
             return Err(TaskError::new("INTERNAL", "the task has no command"));
         };
@@ -178,7 +178,7 @@ impl AgentTask {
         }
         let owner = OwnerId::new(self.origin.owner.as_str());
         let limits = [agent.timeout, call.task.timeout, tools.timeout];
-        let output_limit = tools.output_bytes.unwrap_or(OUTPUT_LIMIT_BYTES);
+        let output_limits = [tools.output_bytes, agent.output_bytes, Some(OUTPUT_LIMIT_BYTES)];
         Ok(Job {
             name: self.origin.attempt_name(&self.run, call.key, self.attempt),
             owner: owner.map_err(|error| TaskError::new("INTERNAL", error.to_string()))?,
@@ -190,7 +190,7 @@ impl AgentTask {
             environment,
             image: agent.image.clone(),
             limit: limits.into_iter().flatten().min().unwrap_or(DEFAULT_TIMEOUT),
-            output_limit_bytes: output_limit.min(OUTPUT_LIMIT_BYTES),
+            output_limit_bytes: output_limits.into_iter().flatten().min().unwrap_or_default(),
         })
     }
 }

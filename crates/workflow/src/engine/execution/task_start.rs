@@ -13,11 +13,13 @@ use super::outcome::Attempt;
 use super::state::Execution;
 use crate::engine::accept::{accept, demand};
 use crate::engine::clock::now_ms;
+use crate::engine::models::Models;
 use crate::engine::prepare::inexecutable;
+use crate::engine::run_secrets;
 use crate::engine::sandbox::{AttemptOutcome, Recorder, SandboxAttempt};
 use crate::engine::task_error::TaskError;
 use crate::engine::timings::Timings;
-use crate::engine::user_code::{TaskCall, attempt};
+use crate::engine::user_code::{ModelHost, TaskCall, attempt};
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 
@@ -177,8 +179,11 @@ impl Execution {
         let (user_code, run) = (Arc::clone(&self.user_code), self.run.id.clone());
         let demand = self.demand(&key, &task);
         let (number, events) = (self.tasks.current_attempt(&key), Arc::clone(&self.agent_events));
+        let secrets = run_secrets::bound(&self.run.environment()).unwrap_or_default();
+        let models = Models::new(Arc::clone(&self.state), run.clone(), secrets);
         Box::pin(async move {
-            let call = TaskCall { run: &run, key: &key, task: &task, demand: &demand };
+            let (demand, models) = (demand.as_str(), Some(&models as &dyn ModelHost));
+            let call = TaskCall { run: &run, key: &key, task: &task, demand, models };
             let result = attempt(&user_code, call).await;
             if matches!(task.work, Work::Agent { .. }) {
                 let used = user_code.take_usage(call);

@@ -65,13 +65,19 @@ impl SandboxAttempt {
         has_workspace: bool,
         bundles: &mut Vec<Bundle>,
     ) -> Result<(), TaskError> {
-        let CollectedResult { into, base_ref, .. } = collected;
-        if let Some(diff) = result::diff(into)? {
-            let proposed = review::propose(handle, self.project(), base_ref.as_deref(), &diff);
-            bundles.extend(proposed.await?);
-        }
+        let CollectedResult { into, bundle, .. } = collected;
+        let patches =
+            [("diffBundle", result::diff(into)?), ("patches", result::patch_files(into, bundle)?)];
         if has_workspace {
             bundles.extend(review::changes(handle).await?);
+        }
+        for (name, diff) in patches {
+            let Some(diff) = diff else { continue };
+            let base_ref = collected.base_ref.as_deref();
+            let proposed = review::propose(handle, self.project(), base_ref, (name, &diff));
+            if let Some(proposed) = proposed.await? {
+                review::join(handle, bundles, proposed, name).await?;
+            }
         }
         Ok(())
     }

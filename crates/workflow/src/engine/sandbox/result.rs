@@ -134,9 +134,15 @@ pub(super) fn diff(dir: &Dir) -> Result<Option<Value>, TaskError> {
     Ok(Some(manifest["diffBundle"].clone()).filter(|diff| !diff.is_null()))
 }
 
+/// The changes in the files below `patches/` of a result, as a `diffBundle`.
+pub(super) fn patch_files(dir: &Dir, bundle: &SandboxBundle) -> Result<Option<Value>, TaskError> {
+    sandbox::patch_files(dir, bundle, &BundleLimits::SANDBOX).map_err(|error| refused(&error))
+}
+
 /// The failure of the task for an invalid result.
 pub(super) fn refused(error: &sandbox::Error) -> TaskError {
-    TaskError::new(error.code(), error.to_string())
+    let detail = std::error::Error::source(error).map(|source| format!(": {source}"));
+    TaskError::new(error.code(), format!("{error}{}", detail.unwrap_or_default()))
 }
 
 /// The failure of the task for a result that states that its child did not finish.

@@ -1,10 +1,14 @@
 //! The changes of a sandbox: they become bundles, wait for a decision if one is required, and are
 //! applied, each bundle completely or not at all.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 use stockade_api::{
-    ApplyBundle, Bundle, Bytes, CollectChanges, DiffBundle, ProposeChanges, RejectBundle,
+    ApplyBundle, Bundle, BundleEntry, Bytes, CollectChanges, DiffBundle, ProposeChanges,
+    RejectBundle, ShowBundle,
 };
+use stockade_bundle::manifest::{Entry, Node};
 use stockade_bundle::sandbox::SandboxBundle;
 use stockade_core::{BundleLimits, Code, Problem};
 
@@ -54,33 +58,100 @@ pub(super) async fn changes(handle: &SandboxHandle) -> Result<Option<Bundle>, Ta
     Ok(collected.map_err(|problem| task_error(&problem))?.bundle)
 }
 
-/// The `diffBundle` of a result, as a bundle.
+/// The `diffBundle` or the `patches` of a result, as a bundle.
 pub(super) async fn propose(
     handle: &SandboxHandle,
     project: &std::path::Path,
     base_ref: Option<&str>,
-    diff: &Value,
+    (name, diff): (&str, &Value),
 ) -> Result<Option<Bundle>, TaskError> {
     use std::os::unix::ffi::OsStrExt as _;
     let request = ProposeChanges {
         project: project.as_os_str().as_bytes().into(),
         base_ref: base_ref.map(str::to_owned),
         diff: diff.clone(),
-        origin: handle.id().to_owned(),
+        origin: format!("{} {name}", handle.id()),
     };
-    let collected = handle.sandboxes().propose_changes(&handle.caller("propose"), request).await;
+    let caller = handle.caller(&format!("propose-{name}"));
+    let collected = handle.sandboxes().propose_changes(&caller, request).await;
     Ok(collected.map_err(|problem| refused(&problem))?.bundle)
 }
 
-/// The error for rejected changes. Its cause starts with the code of the documentation.
-fn refused(problem: &Problem) -> TaskError {
-    let mut error = task_error(problem);
-    let code = problem.cause.as_deref().and_then(|cause| cause.split(':').next());
-    let known = ["TOOL_PATH_ESCAPE", "TOOL_PATCH_FAILED", "SANDBOX_EXECUTION_FAILED"];
-    if let Some(known) = known.into_iter().find(|known| code == Some(*known)) {
-        known.clone_into(&mut error.code);
+/// Adds a bundle to those of the same result. It is discarded if they contain all of its changes, as those
+/// of a command that also writes them as a patch.
+///
+/// # Errors
+/// A path that is changed twice, in different ways: only one of both changes could be applied.
+pub(super) async fn join(
+    handle: &SandboxHandle,
+    bundles: &mut Vec<Bundle>,
+    added: Bundle,
+    name: &str,
+) -> Result<(), TaskError> {
+    let mut known = HashMap::new();
+    for bundle in bundles.iter() {
+        for entry in entries(handle, &bundle.id).await?.into_iter().flatten() {
+            known.insert(entry.path, entry.change);
+        }
     }
-    error
+    let id = added.id.clone();
+    bundles.push(added);
+    if known.is_empty() {
+        return Ok(());
+    }
+    let mut has_more = false;
+    for entry in entries(handle, &id).await?.into_iter().flatten() {
+        match known.get(&entry.path) {
+            None => has_more = true,
+            Some(other) if other.new_node() == entry.change.new_node() => {}
+            // A directory is changed by what is in it.
+            Some(_) if matches!(entry.change.new_node(), Some(Node::Directory { .. })) => {}
+            Some(_) => {
+                let path = entry.path.quoted();
+                let message = format!(
+                    "{path} is changed by `{name}` and by the other changes of the sandbox, in different ways: return each change once"
+                );
+                return Err(TaskError::new("INVALID_INPUT", message));
+            }
+        }
+    }
+    if !has_more {
+        bundles.pop();
+        reject(handle, &id).await;
+    }
+    Ok(())
+}
+
+/// The changes of a bundle; `None` if it no longer exists.
+pub(super) async fn entries(
+    handle: &SandboxHandle,
+    id: &str,
+) -> Result<Option<Vec<Entry>>, TaskError> {
+    let request = ShowBundle { id: id.to_owned(), paths: Vec::new() };
+    let detail = match handle.sandboxes().show_bundle(&handle.caller("show"), request).await {
+        Err(problem) if problem.code == Code::BundleNotFound => return Ok(None),
+        detail => detail.map_err(|problem| task_error(&problem))?,
+    };
+    let read = |entry: BundleEntry| serde_json::from_value(Value::Object(entry.change));
+    let entries = detail.entries.into_iter().map(read).collect::<Result<_, _>>();
+    entries.map(Some).map_err(|error| {
+        let message = format!("cannot read the changes of a bundle: {error}");
+        TaskError::new("SANDBOX_EXECUTION_FAILED", message)
+    })
+}
+
+/// The error for rejected changes. Their cause starts with the code of the documentation.
+fn refused(problem: &Problem) -> TaskError {
+    let known =
+        ["INVALID_INPUT", "TOOL_PATH_ESCAPE", "TOOL_PATCH_FAILED", "SANDBOX_EXECUTION_FAILED"];
+    let cause = problem.cause.as_deref().unwrap_or_default();
+    let (code, detail) =
+        cause.split_once(": ").map_or((cause, None), |(code, detail)| (code, Some(detail)));
+    let Some(code) = known.into_iter().find(|known| code == *known) else {
+        return task_error(problem);
+    };
+    let told = Problem { cause: detail.map(str::to_owned), ..problem.clone() };
+    TaskError { code: code.to_owned(), ..task_error(&told) }
 }
 
 /// Builds the review of bundles and a result.
@@ -103,7 +174,7 @@ pub(super) async fn build(
     let changed: usize = bundles.iter().map(|bundle| bundle.changes.total).sum();
     Ok(Review {
         outputs: result.manifest.outputs.clone(),
-        patch_count: (changed + result.patches.len()) as u64,
+        patch_count: changed as u64,
         total_diff_lines: lines,
         executed: executed as u64,
         bundles: bundles.iter().map(|bundle| bundle.id.clone()).collect(),
@@ -119,9 +190,15 @@ pub(super) async fn apply(
 ) -> Result<Vec<Value>, TaskError> {
     let mut left = Vec::new();
     for id in &review.bundles {
+        let paths = chosen(handle, id, &decision.only).await?;
+        if paths.is_empty() && !decision.only.is_empty() {
+            // What was chosen is in the other bundles.
+            reject(handle, id).await;
+            continue;
+        }
         let request = ApplyBundle {
             id: id.clone(),
-            paths: decision.only.clone(),
+            paths,
             include_ignored: false,
             skip_unaccepted: false,
             allow_executed: decision.allow_executed,
@@ -149,6 +226,22 @@ pub(super) async fn apply(
         }
     }
     Ok(left)
+}
+
+/// The chosen paths that a bundle changes.
+async fn chosen(handle: &SandboxHandle, id: &str, only: &[Bytes]) -> Result<Vec<Bytes>, TaskError> {
+    let mut paths = Vec::new();
+    for path in only {
+        let request = ShowBundle { id: id.to_owned(), paths: vec![path.clone()] };
+        match handle.sandboxes().show_bundle(&handle.caller("show"), request).await {
+            Ok(_) => paths.push(path.clone()),
+            Err(problem) if problem.code == Code::FileNotFound => {}
+            // The user applied it meanwhile; applying finds that out.
+            Err(problem) if problem.code == Code::BundleNotFound => paths.push(path.clone()),
+            Err(problem) => return Err(task_error(&problem)),
+        }
+    }
+    Ok(paths)
 }
 
 fn apply_error(problem: &Problem) -> TaskError {

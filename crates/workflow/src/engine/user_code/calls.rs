@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::models::ModelHost;
 use crate::graph::{Graph, Task};
 use crate::schedule::Key;
 
@@ -46,4 +47,6 @@ pub(crate) struct TaskCall<'a> {
     pub(crate) task: &'a Arc<Task>,
     /// What the answer of an agent must be, which follows its prompt.
     pub(crate) demand: &'a str,
+    /// The models that it may ask, if it may ask any.
+    pub(crate) models: Option<&'a dyn ModelHost>,
 }

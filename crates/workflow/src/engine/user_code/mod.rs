@@ -5,6 +5,7 @@
 mod attempt;
 mod calls;
 mod code;
+mod models;
 mod provider;
 mod rust;
 mod script;
@@ -16,4 +17,5 @@ mod tests;
 pub(crate) use attempt::attempt;
 pub(crate) use calls::{Interface, Rendering, TaskCall};
 pub(crate) use code::UserCode;
+pub(crate) use models::ModelHost;
 pub(crate) use provider::{ActiveGuard, ChildResult, ProviderHost, ProviderName};

@@ -34,7 +34,7 @@ async fn a_function_is_the_same_after_another_rendering() {
         let next = user_code.render("run").await.unwrap().graph;
         let ids: Vec<_> = next.tasks().iter().map(|task| task.id.clone()).collect();
         assert_eq!(ids, expected);
-        let call = TaskCall { run: "run", key: &key, task: &late, demand: "" };
+        let call = TaskCall { run: "run", key: &key, task: &late, demand: "", models: None };
         let output = user_code.work(call, &late.work, &Arc::default()).await.unwrap();
         assert_eq!(output, json!({ "from": "late" }), "after {node}");
     }

@@ -10,13 +10,14 @@ use super::props::{Props, function_of};
 use crate::graph::agent::{Command, Program, Variables};
 use crate::graph::function::Function;
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "adapter",
     "args",
     "command",
     "env",
     "id",
     "image",
+    "maxOutputBytes",
     "model",
     "network",
     "systemPrompt",
@@ -43,6 +44,7 @@ pub(super) fn from(props: &mut Props<'_>, mut found: Map<String, Value>) -> Comm
         image: found.text("image"),
         environment: Variables(found.variables()),
         timeout: found.timeout(),
+        output_bytes: found.bytes("maxOutputBytes"),
         network: found.flag("network"),
         system_prompt: found.text("systemPrompt"),
         read: read.unwrap_or(Function(0)),
@@ -85,6 +87,13 @@ impl Fields<'_, '_> {
             None => false,
             Some(Value::Bool(flag)) => flag,
             Some(_) => self.type_fault(name, "true or false"),
+        }
+    }
+
+    fn bytes(&mut self, name: &str) -> Option<u64> {
+        match self.take(name)?.as_u64() {
+            Some(bytes) if bytes > 0 => Some(bytes),
+            _ => self.type_fault(name, "a whole number of bytes above 0"),
         }
     }
 

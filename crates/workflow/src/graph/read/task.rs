@@ -245,6 +245,7 @@ fn approval(props: &mut Props<'_>) -> Work {
         ("allowedUsers", "who decides is not checked: the owner of the run does"),
         ("allowedScopes", "who decides is not checked: the owner of the run does"),
         ("autoApprove", "nothing is approved by itself; use skipIf"),
+        ("bind", "pass values with needs or deps"),
     ] {
         if props.take(name).is_some() {
             props.fault(format!("`{name}` is not supported: {why}"));

@@ -60,7 +60,7 @@ pub(crate) struct Review {
     pub(crate) outputs: Json,
     /// The bundles with the changes, identified by their hashes.
     pub(crate) bundles: Vec<String>,
-    /// How many files they change, including the legacy patches.
+    /// How many paths they change.
     pub(crate) patch_count: u64,
     /// How many lines are added or removed.
     pub(crate) total_diff_lines: u64,

@@ -4,20 +4,19 @@
 use std::io::{Read as _, Write as _};
 
 use serde_json::{Value, json};
-use stockade_api::ShowBundle;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::manifest::{Entry, Node};
 use stockade_bundle::sandbox::{Status, StructuredResult, write_result};
-use stockade_core::{BundleLimits, Code};
+use stockade_core::BundleLimits;
 
 use super::changes::{self, BLOBS, CHANGES, Changes};
 use super::inner_sandbox::{InnerSandbox, RESULT_DIRECTORY, failed, part};
 use super::request;
 use crate::engine::sandbox::attempt::{NestedSource, SandboxAttempt};
-use crate::engine::sandbox::handle::{SandboxHandle, task_error};
+use crate::engine::sandbox::handle::SandboxHandle;
 use crate::engine::sandbox::request::RESULT as RESULTS;
-use crate::engine::sandbox::result;
+use crate::engine::sandbox::{result, review};
 use crate::engine::task_error::TaskError;
 use crate::store::sandboxes::Review;
 
@@ -130,15 +129,7 @@ impl SandboxAttempt {
         }
         let mut entries: Vec<Entry> = Vec::new();
         for id in &review.bundles {
-            let request = ShowBundle { id: id.clone(), paths: Vec::new() };
-            let response = handle.sandboxes().show_bundle(&handle.caller("show"), request).await;
-            let response = match response {
-                Err(problem) if problem.code == Code::BundleNotFound => continue,
-                response => response.map_err(|problem| task_error(&problem))?,
-            };
-            for entry in response.entries {
-                entries.push(serde_json::from_value(Value::Object(entry.change)).map_err(failed)?);
-            }
+            entries.extend(review::entries(handle, id).await?.into_iter().flatten());
         }
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         entries.dedup_by(|one, other| one.path == other.path);

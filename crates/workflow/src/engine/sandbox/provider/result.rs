@@ -143,10 +143,6 @@ fn structured(
         let message = format!("{path:?} of patches is not a path below patches");
         return Err(TaskError::new("TOOL_PATH_ESCAPE", message));
     }
-    if !patches.is_empty() {
-        let message = "`patches` of a result cannot be applied: return the changes as `diffBundle`, { seq, baseRef, patches: [{ path, operation, diff }] }";
-        return Err(invalid(message));
-    }
     let stream_log = text(&mut fields, "streamLogPath")?.filter(|path| !path.is_empty());
     let stream_log = stream_log.map(|path| log(&path, roots)).transpose()?;
     Ok(StructuredResult {
@@ -406,8 +402,6 @@ mod tests {
             ),
             (with("patches", json!({})), "INVALID_INPUT"),
             (with("patches", json!([{"path": "patches/a"}])), "INVALID_INPUT"),
-            // Nothing applies them, so they must not be accepted.
-            (with("patches", json!([{"path": "patches/a", "content": ""}])), "INVALID_INPUT"),
             (with("patches", json!([{"path": "patches/../a", "content": ""}])), "TOOL_PATH_ESCAPE"),
             (with("patches", json!([{"path": "artifacts/a", "content": ""}])), "TOOL_PATH_ESCAPE"),
             (with("patches", json!([{"path": "/etc/a", "content": ""}])), "TOOL_PATH_ESCAPE"),

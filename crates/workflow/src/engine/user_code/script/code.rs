@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 use stockade_script::worker::Confinement;
 use tokio::sync::Notify;
@@ -12,10 +13,12 @@ use tokio::sync::Notify;
 use super::console::{Lines, writer};
 use super::loaded_realm::{AbortGuard, LoadedRealm};
 use crate::authoring::{
-    Error, Message, Modules, OpenAnswer, Processes, Program, Realm, RenderAnswer, Sources,
-    TokenUsage,
+    Error, Message, ModelAnswer, Modules, OpenAnswer, Processes, Program, Realm, RenderAnswer,
+    Sources, TokenUsage,
 };
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::calls::{CALL_LIMIT, Interface, Rendering, TaskCall};
+use crate::engine::user_code::models::ModelHost;
 use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
 use crate::journal::{SharedJournal, WorkflowRef};
 use crate::schedule::Key;
@@ -23,6 +26,11 @@ use crate::sync::lock;
 
 /// The time limit for a realm to respond to a call that does nothing.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often a call may ask models. The library asks no more often.
+const MAX_MODEL_REQUESTS: usize = 200;
+/// How often a call that waits for a model is alive.
+const MODEL_HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// How many bytes one rendering and its updates may have before a rendering is sent whole again. All
 /// bytes that were sent are retained.
@@ -140,7 +148,7 @@ impl ScriptCode {
     /// heartbeat of the function.
     pub(crate) async fn work(
         &self,
-        TaskCall { run, key, demand, .. }: TaskCall<'_>,
+        TaskCall { run, key, demand, models, .. }: TaskCall<'_>,
         work: &Work,
         heartbeats: &Notify,
     ) -> Result<Value, Error> {
@@ -162,7 +170,7 @@ impl ScriptCode {
             other => return Err(Error::Answer(format!("{} is not a function", other.kind()))),
         };
         let mut used = None;
-        let result = self.call_with(run, function, argument, |message| {
+        let result = self.call_with((run, models), function, argument, |message| {
             // Any message of the call is a heartbeat.
             heartbeats.notify_one();
             if let Message::Usage(usage) = message {
@@ -184,13 +192,14 @@ impl ScriptCode {
         value: Value,
     ) -> Result<Value, Error> {
         let argument = json!({ "function": function, "value": value });
-        self.call_with(run, "read", argument, |_| {}).await
+        self.call_with((run, None), "read", argument, |_| {}).await
     }
 
-    /// Calls a function of `library/start.js` for a run. `hear` gets the messages of the call.
+    /// Calls a function of `library/start.js` for a run. `hear` gets the messages of the call, except requests
+    /// to models, which are sent here.
     async fn call_with(
         &self,
-        run: &str,
+        (run, models): (&str, Option<&dyn ModelHost>),
         function: &str,
         mut argument: Value,
         mut hear: impl FnMut(Message),
@@ -207,8 +216,9 @@ impl ScriptCode {
         };
         let _abort = AbortGuard { realm: &realm, id };
         let mut answer = std::pin::pin!(answer);
+        let (mut requests, mut asked) = (FuturesUnordered::new(), 0);
         loop {
-            tokio::select! {
+            let message = tokio::select! {
                 biased;
                 answer = &mut answer => {
                     while let Ok(message) = messages.try_recv() {
@@ -216,7 +226,25 @@ impl ScriptCode {
                     }
                     return answer;
                 }
-                Some(message) = messages.recv() => hear(message),
+                Some((ask, outcome)) = requests.next(), if !requests.is_empty() => {
+                    realm.notify("modelAnswered", model_answer(ask, outcome));
+                    continue;
+                }
+                () = tokio::time::sleep(MODEL_HEARTBEAT), if !requests.is_empty() => {
+                    Message::Heartbeat(Value::Null)
+                }
+                Some(message) = messages.recv() => message,
+            };
+            match (message, models) {
+                (Message::Model { ask, request }, Some(models)) if asked < MAX_MODEL_REQUESTS => {
+                    asked += 1;
+                    requests.push(async move { (ask, models.ask(request).await) });
+                }
+                (Message::Model { .. }, _) => {
+                    let why = "a call asked a model more often than it may";
+                    return Err(Error::Answer(why.to_owned()));
+                }
+                (message, _) => hear(message),
             }
         }
     }
@@ -366,5 +394,15 @@ impl ScriptCode {
     pub(super) fn journal(&self, run: &str) -> Result<SharedJournal, Error> {
         let found = lock(&self.runs).get(run).cloned();
         found.ok_or_else(|| Error::Answer(format!("there is no run {run}")))
+    }
+}
+
+/// The answer to a request to a model, in the form that the realm expects.
+fn model_answer(ask: u32, outcome: Result<ModelAnswer, TaskError>) -> Value {
+    match outcome {
+        Ok(answer) => json!({ "ask": ask, "answer": answer }),
+        Err(error) => {
+            json!({ "ask": ask, "failure": { "code": error.code, "message": error.message } })
+        }
     }
 }

@@ -79,8 +79,8 @@ impl ScriptCode {
             };
             match message {
                 Message::Heartbeat(data) => host.heartbeat(data).await,
-                // Only agents are asked for their tokens.
-                Message::Usage(_) => {}
+                // Only agents are asked for their tokens, and ask models.
+                Message::Usage(_) | Message::Model { .. } => {}
                 Message::Child { ask, request } => {
                     let is_next = usize::try_from(ask).is_ok_and(|ask| ask == handles.len());
                     if !is_next || handles.len() == MAX_CHILDREN {

@@ -194,7 +194,7 @@ async fn calls_the_same(user_code: &UserCode, anew: &str, task: &Task) {
     let task = Arc::new(task.clone());
     let heartbeats = Arc::default();
     let outputs_of = async |run| {
-        let call = TaskCall { run, key: &key, task: &task, demand: "" };
+        let call = TaskCall { run, key: &key, task: &task, demand: "", models: None };
         user_code.work(call, &task.work, &heartbeats).await.map_err(|error| error.to_string())
     };
     if let Work::Compute { .. } | Work::Agent { .. } = &task.work {
