@@ -16,7 +16,7 @@ mod live_tests;
 mod notification;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -126,6 +126,13 @@ impl CallListener {
     /// Whether the thread of a followed call still waits, see [`Notification::is_waiting`].
     pub(crate) fn is_waiting(&self, call: &FollowedCall) -> bool {
         call.0.is_waiting(&self.0)
+    }
+
+    /// Closes this process's copy of the descriptor, in a child that has got it by a fork and does not use this value
+    /// any more, not even to drop it.
+    pub(crate) fn close_copy(&self) {
+        // SAFETY: the caller ends without using the descriptor.
+        unsafe { rustix::io::close(self.0.as_raw_fd()) };
     }
 
     /// Whether a call waits; `None` once there will be none any more. Receiving blocks when none

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::renames::{Renames, Rights};
+use super::renames::{Families, Renames, Rights};
 use crate::landlock::Ruleset;
 use crate::refused_calls::{CallListener, CallsState, REST, RefusedCall};
 
@@ -26,11 +26,7 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// `rights` and `ruleset` are those of the commands.
-    pub(crate) const fn new(
-        listener: OwnedFd,
-        rights: Rights,
-        ruleset: Option<Rc<Ruleset>>,
-    ) -> Self {
+    pub(crate) fn new(listener: OwnedFd, rights: Rights, ruleset: Option<Rc<Ruleset>>) -> Self {
         let renames = Renames::new(rights, ruleset);
         let listener = Some(CallListener::new(listener));
         Self { listener, renames, listens_again: None, finishes: false }
@@ -48,11 +44,11 @@ impl Calls {
     }
 
     /// Receives the calls that wait. `refused` hears of each that is refused before it fails.
-    pub(crate) fn answer(&mut self, refused: impl FnMut(RefusedCall)) {
+    pub(crate) fn answer(&mut self, families: Families<'_>, refused: impl FnMut(RefusedCall)) {
         self.listens_again = None;
         let Some(listener) = &self.listener else { return };
         let renames = &mut self.renames;
-        match listener.answer_with(refused, |call| renames.follow(listener, call)) {
+        match listener.answer_with(refused, |call| renames.follow(listener, families, call)) {
             CallsState::All => {}
             CallsState::Flood => self.listens_again = Some(Instant::now() + REST),
             CallsState::Over => self.listener = None,
@@ -67,6 +63,11 @@ impl Calls {
     /// Whether a child of init makes a rename.
     pub(crate) fn has(&self, child: libc::pid_t) -> bool {
         self.renames.has(child)
+    }
+
+    /// Nothing is left of what descends from this child of init.
+    pub(crate) fn forget_family(&mut self, family: libc::pid_t) {
+        self.renames.forget_family(family);
     }
 
     /// Receives no further call until [`Calls::resume`], so that the renames that are under way end: a

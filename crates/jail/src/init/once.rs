@@ -11,6 +11,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::calls::Calls;
+use super::renames::Families;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::refused_calls::RefusedCalls;
 use crate::sys::{self, WaitOutcome};
@@ -30,7 +31,7 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t, mut calls: Option<Cal
             let _ = sys::next_signal(children.as_fd());
         }
         if let Some(calls) = calls.as_mut().filter(|_| call) {
-            calls.answer(|call| {
+            calls.answer(Families::One, |call| {
                 if reported.insert(call) {
                     // If this fails, there is no supervisor, and init ends.
                     let report = FromInit::RefusedCall { number: call.number };

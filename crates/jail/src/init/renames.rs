@@ -13,6 +13,7 @@
 //! this. Whatever can take time happens in the child, and init goes on.
 
 mod called;
+mod family;
 mod ids;
 mod moved_directory;
 mod place;
@@ -24,6 +25,8 @@ use std::rc::Rc;
 use libc::c_long;
 
 use self::called::CalledRename;
+pub(crate) use self::family::Families;
+use self::family::Restricted;
 use self::thread::CallingThread;
 use crate::landlock::Ruleset;
 use crate::refused_calls::{CallListener, FollowedCall};
@@ -59,33 +62,44 @@ pub(super) struct Renames {
     waiting: VecDeque<(FollowedCall, CalledRename)>,
     /// By the process that makes it.
     under_way: BTreeMap<libc::pid_t, FollowedCall>,
-    /// A process has given up rights that init still has, so nothing is renamed for any more.
-    is_over: bool,
+    /// For whom nothing is renamed, because a process has given up rights that init still has.
+    restricted: Restricted,
 }
 
 impl Renames {
-    pub(super) const fn new(rights: Rights, ruleset: Option<Rc<Ruleset>>) -> Self {
+    pub(super) fn new(rights: Rights, ruleset: Option<Rc<Ruleset>>) -> Self {
         Self {
             rights,
             ruleset,
             waiting: VecDeque::new(),
             under_way: BTreeMap::new(),
-            is_over: false,
+            restricted: Restricted::default(),
         }
     }
 
     /// Decides about one call: the kernel makes it, or a child of init looks at it.
-    pub(super) fn follow(&mut self, listener: &CallListener, call: FollowedCall) {
+    pub(super) fn follow(
+        &mut self,
+        listener: &CallListener,
+        families: Families<'_>,
+        call: FollowedCall,
+    ) {
         if c_long::from(call.number()) == libc::SYS_landlock_restrict_self {
-            self.is_over = true;
+            self.restricted.insert(call.thread(), families);
         }
-        match CalledRename::of(&call) {
-            Some(rename) if !self.is_over && self.waiting.len() < MAX_WAITING => {
+        let rename = CalledRename::of(&call).filter(|_| self.waiting.len() < MAX_WAITING);
+        match rename.filter(|_| !self.restricted.contains(call.thread(), families)) {
+            Some(rename) => {
                 self.waiting.push_back((call, rename));
                 self.start(listener);
             }
-            _ => listener.proceed(&call),
+            None => listener.proceed(&call),
         }
+    }
+
+    /// Nothing is left of this family.
+    pub(super) fn forget_family(&mut self, family: libc::pid_t) {
+        self.restricted.forget(family);
     }
 
     /// A child of init has ended with this status of `wait(2)`; false if it made no rename.
@@ -131,8 +145,8 @@ impl Renames {
             // SAFETY: init has a single thread, and the processes that share its memory hold no lock.
             match unsafe { sys::fork() } {
                 Ok(ForkResult::Child) => {
-                    let is_waiting = || listener.is_waiting(&call);
-                    sys::exit_now(self.make(&thread, &rename, is_waiting));
+                    let made = self.make(listener, &call, &thread, &rename);
+                    sys::exit_now(made.unwrap_or(LEFT_TO_KERNEL));
                 }
                 Ok(ForkResult::Parent(child, _)) => _ = self.under_way.insert(child, call),
                 Err(_) => listener.proceed(&call),
@@ -140,24 +154,30 @@ impl Renames {
         }
     }
 
-    /// In a child of init: the errno of a rename, 0, or that the kernel is to make it.
+    /// In a child of init: the errno of a rename, or 0. `None` if the kernel is to make it.
     fn make(
         &self,
+        listener: &CallListener,
+        call: &FollowedCall,
         thread: &CallingThread,
         rename: &CalledRename,
-        is_waiting: impl Fn() -> bool,
-    ) -> i32 {
+    ) -> Option<i32> {
         sys::set_alarm(SECONDS_TO_READ);
-        let found = thread.take_on_ids().and_then(|()| rename.find(thread));
+        thread.take_on_file_ids()?;
+        let (old, new) = rename.find(thread)?;
         // Only now is it certain that all of it belongs to the thread that has made the call.
-        let Some((old, new)) = found.filter(|_| is_waiting()) else { return LEFT_TO_KERNEL };
-        sys::set_alarm(0);
-        if self.ruleset.as_ref().is_some_and(|rules| rules.restrict().is_err()) {
-            return LEFT_TO_KERNEL;
+        if !listener.is_waiting(call) {
+            return None;
         }
-        match moved_directory::rename(&old, &new, rename.flags) {
+        listener.close_copy();
+        thread.take_on_ids()?;
+        sys::set_alarm(0);
+        if let Some(rules) = &self.ruleset {
+            rules.restrict().ok()?;
+        }
+        Some(match moved_directory::rename(&old, &new, rename.flags) {
             Ok(()) => 0,
             Err(error) => error.raw_os_error(),
-        }
+        })
     }
 }

@@ -375,6 +375,9 @@ impl Init {
     /// for a command whose end was already reported to the client.
     fn collect_finished(&mut self, now: Instant) {
         for done in self.commands.values_mut().filter_map(Command::take_finished) {
+            if let Some(calls) = &mut self.calls {
+                calls.forget_family(done.process());
+            }
             if self.stopped.is_some() {
                 self.idle_subreaper.release(done);
             } else {

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use rustix::fs::Gid;
+
 /// Every id of a thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ids {
@@ -45,6 +47,13 @@ impl Ids {
         let (user, group) = (single(&self.users)?, single(&self.groups)?);
         let groups = self.supplementary;
         groups.iter().all(|id| *id < end).then_some(SingleIds { user, group, groups })
+    }
+}
+
+impl SingleIds {
+    /// The supplementary groups, for the kernel.
+    pub(super) fn supplementary(&self) -> Vec<Gid> {
+        self.groups.iter().copied().map(Gid::from_raw).collect()
     }
 }
 

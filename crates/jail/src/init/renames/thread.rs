@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use super::Rights;
 use super::ids::{Ids, SingleIds};
@@ -44,13 +44,22 @@ impl CallingThread {
         }
     }
 
-    /// Gives this process the rights of the thread: where it does not take on ids, both must have the same.
+    /// Gives this process the rights to files that the thread has. Until [`CallingThread::take_on_ids`] no process of
+    /// the thread's user may trace or signal it.
+    pub(super) fn take_on_file_ids(&self) -> Option<()> {
+        let Some(ids) = &self.ids else { return Some(()) };
+        rustix::thread::set_thread_groups(&ids.supplementary()).ok()?;
+        sys::set_file_ids(ids.user, ids.group);
+        (sys::file_ids() == (ids.user, ids.group)).then_some(())
+    }
+
+    /// Gives this process the ids of the thread and no capability: where it does not take on ids, both must
+    /// have the same.
     pub(super) fn take_on_ids(&self) -> Option<()> {
         let Some(ids) = &self.ids else {
             return (Ids::of(self.id)? == Ids::of("self")?).then_some(());
         };
-        let groups: Vec<_> = ids.groups.iter().copied().map(Gid::from_raw).collect();
-        command::become_ids(ids.user, ids.group, &groups).ok()?;
+        command::become_ids(ids.user, ids.group, &ids.supplementary()).ok()?;
         capabilities::drop_all().ok()
     }
 

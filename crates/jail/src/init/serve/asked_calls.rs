@@ -4,11 +4,12 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use super::command::Command;
 use super::inside::FIRST_NUMBER;
 use super::{Init, Users};
 use crate::control::Report;
 use crate::init::calls::Calls;
-use crate::init::renames::Rights;
+use crate::init::renames::{Families, Rights};
 
 impl Init {
     /// Answers the calls that this listener hears of.
@@ -27,7 +28,8 @@ impl Init {
         self.collect_finished(Instant::now());
         let Some(calls) = &mut self.calls else { return };
         let commands = &mut self.commands;
-        calls.answer(|call| {
+        let subreapers: Vec<_> = commands.values().filter_map(Command::subreaper).collect();
+        calls.answer(Families::Of(&subreapers), |call| {
             commands.range_mut(..FIRST_NUMBER).for_each(|(_, command)| command.note_refused(call));
         });
     }

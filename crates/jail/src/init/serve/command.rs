@@ -200,6 +200,11 @@ impl Command {
         self.handle.as_ref().is_some_and(|under| under.subreaper.is(pid) && !under.reaped)
     }
 
+    /// The process id of its subreaper.
+    pub(super) fn subreaper(&self) -> Option<i32> {
+        self.handle.as_ref().filter(|under| !under.reaped).map(|under| under.subreaper.process())
+    }
+
     /// Records that the subreaper is dead; false when it had not seen everything end.
     pub(super) fn subreaper_ended(&mut self) -> bool {
         let Some(handle) = &mut self.handle else { return true };
