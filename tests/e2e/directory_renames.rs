@@ -124,8 +124,6 @@ print(result(os.rename, 'h', '/tmp/h'), os.listdir('h'))
 
 /// What a directory and its content have stays with them, and the bundle has it as git shows it.
 fn nothing_of_it_changes(world: &World) {
-    world.write("src/tool/run.sh", "#!/bin/sh\n");
-    world.write("src/tool/empty", "");
     let script = "
 for name in ['src/tool', 'src/tool/run.sh']:
     os.utime(name, ns=(10**18, 10**18 + 7))
@@ -145,6 +143,8 @@ os.rename('lib', 'src'); os.rename('src', 'last')
 ";
     let kept = "True True\nTrue True\nTrue True\n0o42775 5 ../main.rs\nb'kept' b'kept'\n";
     for place in PLACES {
+        world.write("src/tool/run.sh", "#!/bin/sh\n");
+        world.write("src/tool/empty", "");
         let (outcome, bundle) = place.changing(world, script);
         assert_eq!(outcome.stdout, kept, "{place:?}: {outcome}");
         let stat = world.stockade(&["diff", &bundle]).finish();
@@ -152,6 +152,7 @@ os.rename('lib', 'src'); os.rename('src', 'last')
         world.stockade(&["apply", &bundle]).finish().succeeds();
         assert!(world.has("last/deep/er/file.txt") && !world.has("src"));
         fs::rename(world.project.join("last"), world.project.join("src")).unwrap();
+        fs::remove_dir_all(world.project.join("src/tool")).unwrap();
     }
 }
 

@@ -16,7 +16,7 @@ mod live_tests;
 mod notification;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -123,16 +123,9 @@ impl CallListener {
         let _ = call.0.answer(&self.0, errno);
     }
 
-    /// Whether the thread of a followed call still waits, see [`Notification::is_waiting`].
-    pub(crate) fn is_waiting(&self, call: &FollowedCall) -> bool {
-        call.0.is_waiting(&self.0)
-    }
-
-    /// Closes this process's copy of the descriptor, in a child that has got it by a fork and does not use this value
-    /// any more, not even to drop it.
-    pub(crate) fn close_copy(&self) {
-        // SAFETY: the caller ends without using the descriptor.
-        unsafe { rustix::io::close(self.0.as_raw_fd()) };
+    /// Whether the thread of the followed call with this id still waits, see [`notification::is_waiting`].
+    pub(crate) fn is_waiting(&self, id: u64) -> bool {
+        notification::is_waiting(&self.0, id)
     }
 
     /// Whether a call waits; `None` once there will be none any more. Receiving blocks when none
@@ -166,6 +159,11 @@ impl AsFd for CallListener {
 pub(crate) struct FollowedCall(Notification);
 
 impl FollowedCall {
+    /// By which the listener knows it.
+    pub(crate) const fn id(&self) -> u64 {
+        self.0.id
+    }
+
     /// The thread that has made it, by its id in this process's namespace; 0 if it is not in it.
     pub(crate) const fn thread(&self) -> i32 {
         self.0.thread

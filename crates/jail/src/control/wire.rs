@@ -201,7 +201,7 @@ impl Request {
             }
             Self::Lease(duration) => Writer::tagged(b'T').duration(*duration),
             Self::Stop { by_signal } => Writer::tagged(b'P').flag(*by_signal),
-            Self::FinishRenames => Writer::tagged(b'M'),
+            Self::FinishRenames => Writer::tagged(b'W'),
             Self::Continue => Writer::tagged(b'Q'),
             Self::Root => Writer::tagged(b'R'),
             Self::Listeners => Writer::tagged(b'N'),
@@ -256,7 +256,7 @@ impl Request {
             }
             b'T' => Self::Lease(reader.duration()?),
             b'P' => Self::Stop { by_signal: reader.flag()? },
-            b'M' => Self::FinishRenames,
+            b'W' => Self::FinishRenames,
             b'Q' => Self::Continue,
             b'R' => Self::Root,
             b'N' => Self::Listeners,
@@ -505,7 +505,10 @@ mod tests {
     #[test]
     fn each_message_survives_the_way() {
         for request in requests() {
-            assert_eq!(Request::decode(&request.encode().unwrap()), Some(request));
+            assert_eq!(
+                Request::receive(&request.encode().unwrap(), &mut Vec::new()),
+                Some(request)
+            );
         }
         for report in reports() {
             assert_eq!(Report::decode(&report.encode()), Some(report));

@@ -1,5 +1,5 @@
 //! The calls about which the filter asks init, in a jail whose init has the listener itself because it
-//! follows renames: refused calls fail, and children of init make the renames that the kernel cannot.
+//! follows renames: refused calls fail, and workers make the renames that the kernel cannot.
 //!
 //! A thread that has made such a call waits for init, and init waits for nothing that a command could
 //! delay: the registers are all that it looks at itself.
@@ -11,6 +11,15 @@ use std::time::Instant;
 use super::renames::{Families, Renames, Rights};
 use crate::landlock::Ruleset;
 use crate::refused_calls::{CallListener, CallsState, REST, RefusedCall};
+
+/// Where something has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallSource {
+    /// A call waits.
+    Listener,
+    /// This worker says something.
+    Worker(libc::pid_t),
+}
 
 /// The listener, and what it has led to.
 #[derive(Debug)]
@@ -32,35 +41,65 @@ impl Calls {
         Self { listener, renames, listens_again: None, finishes: false }
     }
 
-    /// The descriptor to wait for, while calls are received.
-    pub(crate) fn descriptor(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+    /// What to wait for.
+    pub(crate) fn sources(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (CallSource, BorrowedFd<'_>)> {
         let listens = !self.finishes && self.listens_again.is_none_or(|at| at <= now);
-        self.listener.as_ref().filter(|_| listens).map(|listener| listener.as_fd())
+        let listener = self.listener.as_ref().filter(|_| listens);
+        let listener = listener.map(|listener| (CallSource::Listener, listener.as_fd()));
+        let workers = self.renames.workers();
+        listener.into_iter().chain(workers.map(|(process, end)| (CallSource::Worker(process), end)))
     }
 
-    /// When calls are received again, after too many.
+    /// When there is something to do without an event.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        self.listens_again.filter(|at| *at > now && !self.finishes)
+        let listens = self.listens_again.filter(|at| *at > now && !self.finishes);
+        listens.into_iter().chain(self.renames.next_deadline()).min()
     }
 
-    /// Receives the calls that wait. `refused` hears of each that is refused before it fails.
-    pub(crate) fn answer(&mut self, families: Families<'_>, refused: impl FnMut(RefusedCall)) {
-        self.listens_again = None;
+    /// Does what has to be done at a time.
+    pub(crate) fn enforce_deadline(&mut self, now: Instant) {
+        self.renames.enforce_deadline(now);
+    }
+
+    /// Handles an event. `refused` hears of each call that is refused before it fails.
+    pub(crate) fn handle(
+        &mut self,
+        source: CallSource,
+        families: Families<'_>,
+        refused: impl FnMut(RefusedCall),
+    ) {
         let Some(listener) = &self.listener else { return };
         let renames = &mut self.renames;
-        match listener.answer_with(refused, |call| renames.follow(listener, families, call)) {
-            CallsState::All => {}
-            CallsState::Flood => self.listens_again = Some(Instant::now() + REST),
-            CallsState::Over => self.listener = None,
+        match source {
+            CallSource::Worker(process) => {
+                renames.hear(listener, process);
+                if self.finishes {
+                    renames.release();
+                }
+            }
+            CallSource::Listener => {
+                let followed = |call| renames.follow(listener, families, call);
+                self.listens_again = match listener.answer_with(refused, followed) {
+                    CallsState::All => None,
+                    CallsState::Flood => Some(Instant::now() + REST),
+                    CallsState::Over => {
+                        self.listener = None;
+                        None
+                    }
+                };
+            }
         }
     }
 
-    /// A child of init has ended with this status of `wait(2)`; false if it made no rename.
+    /// A child of init has ended with this status of `wait(2)`; false if it was no worker.
     pub(crate) fn ended(&mut self, child: libc::pid_t, status: i32) -> bool {
         self.renames.ended(self.listener.as_ref(), child, status)
     }
 
-    /// Whether a child of init makes a rename.
+    /// Whether a child of init is a worker.
     pub(crate) fn has(&self, child: libc::pid_t) -> bool {
         self.renames.has(child)
     }
@@ -72,8 +111,9 @@ impl Calls {
 
     /// Receives no further call until [`Calls::resume`], so that the renames that are under way end: a
     /// thread whose rename is under way cannot be stopped.
-    pub(crate) const fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.finishes = true;
+        self.renames.release();
     }
 
     /// Receives calls again.
@@ -81,8 +121,8 @@ impl Calls {
         self.finishes = false;
     }
 
-    /// Whether every rename has ended, and none begins.
+    /// Whether no worker is left, and none begins.
     pub(crate) fn has_finished(&self) -> bool {
-        self.finishes && self.renames.is_idle()
+        self.finishes && self.renames.is_empty()
     }
 }

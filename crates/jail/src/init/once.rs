@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::calls::Calls;
+use super::calls::{CallSource, Calls};
 use super::renames::Families;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::refused_calls::RefusedCalls;
@@ -26,18 +26,23 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t, mut calls: Option<Cal
         if let Some(status) = reap_until(command, other_ended) {
             break status;
         }
-        let Some([child, word, call]) = wait(&children, channel, calls.as_ref()) else { continue };
+        let Some((child, word, sources)) = wait(&children, channel, calls.as_ref()) else {
+            continue;
+        };
         if child {
             let _ = sys::next_signal(children.as_fd());
         }
-        if let Some(calls) = calls.as_mut().filter(|_| call) {
-            calls.answer(Families::One, |call| {
-                if reported.insert(call) {
-                    // If this fails, there is no supervisor, and init ends.
-                    let report = FromInit::RefusedCall { number: call.number };
-                    let _ = channel.send(&report.encode(), &[]);
-                }
-            });
+        if let Some(calls) = &mut calls {
+            for source in sources {
+                calls.handle(source, Families::One, |call| {
+                    if reported.insert(call) {
+                        // If this fails, there is no supervisor, and init ends.
+                        let report = FromInit::RefusedCall { number: call.number };
+                        let _ = channel.send(&report.encode(), &[]);
+                    }
+                });
+            }
+            calls.enforce_deadline(Instant::now());
         }
         if word && !handle_message(channel, command) {
             return 1;
@@ -50,19 +55,27 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t, mut calls: Option<Cal
     0
 }
 
-/// Waits until a child has ended, the supervisor has sent a message, or the filter asks about a call;
+/// Waits until a child has ended, the supervisor has sent a message, or something has happened to the calls;
 /// returns which of them. `None` if something else has interrupted it.
-fn wait(children: &OwnedFd, channel: &Channel, calls: Option<&Calls>) -> Option<[bool; 3]> {
+fn wait(
+    children: &OwnedFd,
+    channel: &Channel,
+    calls: Option<&Calls>,
+) -> Option<(bool, bool, Vec<CallSource>)> {
     let now = Instant::now();
     let deadline = calls.and_then(|calls| calls.next_deadline(now));
-    let timeout = deadline.and_then(|at| Timespec::try_from(at - now).ok());
-    let calls = calls.and_then(|calls| calls.descriptor(now));
-    let mut waiting =
-        vec![PollFd::new(children, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
-    waiting.extend(calls.map(|calls| PollFd::from_borrowed_fd(calls, PollFlags::IN)));
+    let left = deadline.map(|at| at.saturating_duration_since(now));
+    let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+    let (sources, ends): (Vec<_>, Vec<_>) =
+        calls.into_iter().flat_map(|calls| calls.sources(now)).unzip();
+    let own = [children.as_fd(), channel.as_fd()].into_iter().chain(ends);
+    let mut waiting: Vec<_> = own.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)).collect();
     poll(&mut waiting, timeout.as_ref()).ok()?;
-    let seen = |at: usize| waiting.get(at).is_some_and(|waited| !waited.revents().is_empty());
-    Some([seen(0), seen(1), seen(2)])
+    let seen: Vec<_> = waiting.iter().map(|waited| !waited.revents().is_empty()).collect();
+    let &[child, word, ref calls @ ..] = &*seen else { return None };
+    let sources =
+        sources.into_iter().zip(calls).filter_map(|(source, seen)| seen.then_some(source));
+    Some((child, word, sources.collect()))
 }
 
 /// Reaps processes that have ended; returns the command's status, once it is among them.

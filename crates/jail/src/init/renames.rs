@@ -3,14 +3,14 @@
 //! `redirect_dir`).
 //!
 //! ```text
-//!   thread inside ── rename ──► init ── fork ──► a child: which names? ── a directory of an overlay: moves it ──┐
-//!                 ◄── the kernel makes the call ──── all else ──┘                                               │
-//!                 ◄── errno ──────────────────────────────────────────────────────────────────────────────────┘
+//!   thread inside ── rename ──► init ── registers, memory ──► worker: which names?
+//!                 ◄── the kernel makes the call ◄── all else ────┤
+//!                 ◄── errno ◄──── it moves a directory of an overlay, and ends
 //! ```
 //!
-//! The child has the rights of the thread and no more. So it does not matter if a process changes a name
+//! The worker has the rights of the thread and no more. So it does not matter if a process changes a name
 //! while it is read. Every doubt lets the kernel make the call, with the result that it has without any of
-//! this. Whatever can take time happens in the child, and init goes on.
+//! this. Whatever can take time happens in the worker, and init goes on.
 
 mod called;
 mod family;
@@ -18,36 +18,37 @@ mod ids;
 mod moved_directory;
 mod place;
 mod thread;
+mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use libc::c_long;
 
 use self::called::CalledRename;
 pub(crate) use self::family::Families;
 use self::family::Restricted;
-use self::thread::CallingThread;
+use self::worker::{Answer, Ending, Means, Worker};
 use crate::landlock::Ruleset;
 use crate::refused_calls::{CallListener, FollowedCall};
-use crate::sys::{self, ForkResult};
 
 /// How many renames may be under way. More of them wait.
 const MAX_UNDER_WAY: usize = 16;
 /// How many may wait until the kernel makes further ones.
 const MAX_WAITING: usize = 1024;
-/// The exit code of a child that leaves the call to the kernel. No error number is as high.
-const LEFT_TO_KERNEL: i32 = 255;
-/// How many seconds a child may take to find out what is renamed. Memory can be a file of the host that
-/// does not answer.
-const SECONDS_TO_READ: u32 = 5;
+/// How long a worker waits for its next rename: in a jail without activity, init is alone.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whose rights a child of init takes on.
+/// Whose rights the rename of a thread is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// It keeps init's ids, and threads with others get no help.
+    /// Init's ids, and threads with others get no help.
     OfInit,
-    /// It takes on the ids of the thread, which are below this one.
+    /// The ids of the thread, which are below this one.
     OfThread {
         /// Init's id.
         below: u32,
@@ -57,11 +58,13 @@ pub(crate) enum Rights {
 /// The renames of a jail that are not left to the kernel.
 #[derive(Debug)]
 pub(super) struct Renames {
-    rights: Rights,
-    ruleset: Option<Rc<Ruleset>>,
+    means: Means,
     waiting: VecDeque<(FollowedCall, CalledRename)>,
-    /// By the process that makes it.
-    under_way: BTreeMap<libc::pid_t, FollowedCall>,
+    under_way: BTreeMap<libc::pid_t, (Worker, FollowedCall)>,
+    /// A worker for the next rename, and when it must end.
+    idle: Option<(libc::pid_t, Worker, Instant)>,
+    /// Workers that end.
+    leaving: Vec<libc::pid_t>,
     /// For whom nothing is renamed, because a process has given up rights that init still has.
     restricted: Restricted,
 }
@@ -69,15 +72,16 @@ pub(super) struct Renames {
 impl Renames {
     pub(super) fn new(rights: Rights, ruleset: Option<Rc<Ruleset>>) -> Self {
         Self {
-            rights,
-            ruleset,
+            means: Means { rights, ruleset },
             waiting: VecDeque::new(),
             under_way: BTreeMap::new(),
+            idle: None,
+            leaving: Vec::new(),
             restricted: Restricted::default(),
         }
     }
 
-    /// Decides about one call: the kernel makes it, or a child of init looks at it.
+    /// Decides about one call: the kernel makes it, or a worker looks at it.
     pub(super) fn follow(
         &mut self,
         listener: &CallListener,
@@ -102,34 +106,80 @@ impl Renames {
         self.restricted.forget(family);
     }
 
-    /// A child of init has ended with this status of `wait(2)`; false if it made no rename.
+    /// The workers that may say something.
+    pub(super) fn workers(&self) -> impl Iterator<Item = (libc::pid_t, BorrowedFd<'_>)> {
+        self.under_way.iter().map(|(process, (worker, _))| (*process, worker.as_fd()))
+    }
+
+    /// Hears what a worker says.
+    pub(super) fn hear(&mut self, listener: &CallListener, process: libc::pid_t) {
+        let Some((worker, _)) = self.under_way.get(&process) else { return };
+        // If it ends, its exit code says what has become of the rename.
+        if worker.answer() == Answer::LeftToKernel
+            && let Some((worker, call)) = self.under_way.remove(&process)
+        {
+            listener.proceed(&call);
+            self.release();
+            self.idle = Some((process, worker, Instant::now() + IDLE_TIMEOUT));
+            self.start(listener);
+        }
+    }
+
+    /// A child of init has ended with this status of `wait(2)`; false if it was no worker.
     pub(super) fn ended(
         &mut self,
         listener: Option<&CallListener>,
-        child: libc::pid_t,
+        process: libc::pid_t,
         status: i32,
     ) -> bool {
-        let Some(call) = self.under_way.remove(&child) else { return false };
+        if self.idle.take_if(|(idle, ..)| *idle == process).is_some() {
+            return true;
+        }
+        if let Some(at) = self.leaving.iter().position(|leaving| *leaving == process) {
+            self.leaving.swap_remove(at);
+            return true;
+        }
+        let Some((_, call)) = self.under_way.remove(&process) else { return false };
         let Some(listener) = listener else { return true };
-        match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-            (true, LEFT_TO_KERNEL) => listener.proceed(&call),
-            (true, errno) => listener.complete(&call, errno),
-            // It took too long to read.
-            _ if libc::WTERMSIG(status) == libc::SIGALRM => listener.proceed(&call),
-            _ => listener.complete(&call, libc::EIO),
+        match Ending::of(status) {
+            Ending::Made(errno) => listener.complete(&call, errno),
+            Ending::Unused => listener.proceed(&call),
         }
         self.start(listener);
         true
     }
 
-    /// Whether this process makes a rename.
-    pub(super) fn has(&self, child: libc::pid_t) -> bool {
-        self.under_way.contains_key(&child)
+    /// Whether this process is a worker.
+    pub(super) fn has(&self, process: libc::pid_t) -> bool {
+        self.under_way.contains_key(&process)
+            || self.leaving.contains(&process)
+            || self.idle.as_ref().is_some_and(|(idle, ..)| *idle == process)
     }
 
-    /// Whether nothing is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.under_way.is_empty() && self.waiting.is_empty()
+    /// Whether no worker is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+            && self.waiting.is_empty()
+            && self.leaving.is_empty()
+            && self.idle.is_none()
+    }
+
+    /// When a worker has been idle for too long.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.idle.as_ref().map(|(.., until)| *until)
+    }
+
+    /// Makes the idle worker end once its time is over.
+    pub(super) fn enforce_deadline(&mut self, now: Instant) {
+        if self.next_deadline().is_some_and(|until| until <= now) {
+            self.release();
+        }
+    }
+
+    /// Makes the idle worker end.
+    pub(super) fn release(&mut self) {
+        // It ends when its channel does.
+        self.leaving.extend(self.idle.take().map(|(process, ..)| process));
     }
 
     /// Starts as many of the waiting renames as may be under way.
@@ -137,47 +187,39 @@ impl Renames {
         while self.under_way.len() < MAX_UNDER_WAY
             && let Some((call, rename)) = self.waiting.pop_front()
         {
-            let thread = CallingThread::open(call.thread(), self.rights);
-            let Some(thread) = thread.filter(|_| listener.is_waiting(&call)) else {
-                listener.proceed(&call);
-                continue;
-            };
-            // SAFETY: init has a single thread, and the processes that share its memory hold no lock.
-            match unsafe { sys::fork() } {
-                Ok(ForkResult::Child) => {
-                    let made = self.make(listener, &call, &thread, &rename);
-                    sys::exit_now(made.unwrap_or(LEFT_TO_KERNEL));
+            // Once it no longer waits, its number may be that of another thread.
+            let memory = thread::open_memory(rename.thread, self.means.rights)
+                .filter(|_| listener.is_waiting(rename.id));
+            let given = memory.map(|memory| self.give(listener, &rename, &memory));
+            match given {
+                Some(Ok((process, worker))) => {
+                    self.under_way.insert(process, (worker, call));
                 }
-                Ok(ForkResult::Parent(child, _)) => _ = self.under_way.insert(child, call),
-                Err(_) => listener.proceed(&call),
+                Some(Err(_)) | None => listener.proceed(&call),
             }
         }
     }
 
-    /// In a child of init: the errno of a rename, or 0. `None` if the kernel is to make it.
-    fn make(
-        &self,
+    /// Gives a rename to the idle worker, or to a new one.
+    fn give(
+        &mut self,
         listener: &CallListener,
-        call: &FollowedCall,
-        thread: &CallingThread,
         rename: &CalledRename,
-    ) -> Option<i32> {
-        sys::set_alarm(SECONDS_TO_READ);
-        thread.take_on_file_ids()?;
-        let (old, new) = rename.find(thread)?;
-        // Only now is it certain that all of it belongs to the thread that has made the call.
-        if !listener.is_waiting(call) {
-            return None;
+        memory: &File,
+    ) -> io::Result<(libc::pid_t, Worker)> {
+        if let Some((process, worker, _)) = self.idle.take() {
+            if worker.give(rename, memory).is_ok() {
+                return Ok((process, worker));
+            }
+            self.leaving.push(process);
         }
-        listener.close_copy();
-        thread.take_on_ids()?;
-        sys::set_alarm(0);
-        if let Some(rules) = &self.ruleset {
-            rules.restrict().ok()?;
+        let (process, worker) = Worker::start(listener, &self.means)?;
+        match worker.give(rename, memory) {
+            Ok(()) => Ok((process, worker)),
+            Err(error) => {
+                self.leaving.push(process);
+                Err(error)
+            }
         }
-        Some(match moved_directory::rename(&old, &new, rename.flags) {
-            Ok(()) => 0,
-            Err(error) => error.raw_os_error(),
-        })
     }
 }

@@ -209,7 +209,7 @@ impl Init {
 
     /// Waits for the next event and handles it.
     fn turn(&mut self, signals: &OwnedFd) -> Next {
-        let (child, is_woken, is_connecting, client_events, inside_events, is_asked) = {
+        let (child, is_woken, is_connecting, client_events, inside_events, calls) = {
             let left = self.next_deadline().saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
             let events = if self.reports.is_empty() {
@@ -223,10 +223,9 @@ impl Init {
             let inside = self.inside.iter().flat_map(Inside::each);
             let inside =
                 inside.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-            let calls = self.calls.as_ref().and_then(|calls| calls.descriptor(Instant::now()));
-            let calls = calls.map(|calls| PollFd::from_borrowed_fd(calls, PollFlags::IN));
-            let inside_end =
-                3 + client.iter().len() + self.inside.iter().flat_map(Inside::each).count();
+            let calls = self.calls.iter().flat_map(|calls| calls.sources(Instant::now()));
+            let (sources, calls): (Vec<_>, Vec<_>) = calls.unzip();
+            let calls = calls.into_iter().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
             let mut waiting: Vec<_> = own.chain(client).chain(inside).chain(calls).collect();
             match poll(&mut waiting, Some(&timeout)) {
                 Ok(_) => {}
@@ -238,18 +237,13 @@ impl Init {
             }
             let seen = |at: usize| waiting.get(at).map_or(PollFlags::empty(), PollFd::revents);
             let client = if self.client.is_some() { seen(3) } else { PollFlags::empty() };
-            let inside =
-                waiting.iter().take(inside_end).skip(3 + usize::from(self.client.is_some()));
-            let inside: Vec<bool> = inside.map(|waiting| !waiting.revents().is_empty()).collect();
-            let is_asked = !seen(inside_end).is_empty();
-            (
-                !seen(0).is_empty(),
-                !seen(1).is_empty(),
-                !seen(2).is_empty(),
-                client,
-                inside,
-                is_asked,
-            )
+            let rest = waiting.iter().skip(3 + usize::from(self.client.is_some()));
+            let rest: Vec<bool> = rest.map(|waiting| !waiting.revents().is_empty()).collect();
+            let (inside, calls) = rest.split_at(rest.len() - sources.len());
+            let calls =
+                sources.into_iter().zip(calls).filter_map(|(source, seen)| seen.then_some(source));
+            let (inside, calls) = (inside.to_vec(), calls.collect::<Vec<_>>());
+            (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), client, inside, calls)
         };
         let room = client_events.contains(PollFlags::OUT);
         if is_woken {
@@ -271,8 +265,8 @@ impl Init {
         if inside_events.contains(&true) {
             self.serve_inside(&inside_events);
         }
-        if is_asked {
-            self.answer_calls();
+        if !calls.is_empty() {
+            self.handle_calls(&calls);
         }
         if is_connecting {
             match Channel::accept(&self.listener) {
@@ -326,7 +320,7 @@ impl Init {
     }
 
     /// Kills the processes that lost their subreaper: every child of init that is neither a subreaper nor
-    /// makes a rename.
+    /// makes renames.
     fn sweep(&mut self) {
         let (commands, spare) = (&self.commands, &self.idle_subreaper);
         let is_spared = |pid| {
@@ -352,6 +346,9 @@ impl Init {
         self.stop_late();
         self.collect_finished(now);
         self.idle_subreaper.enforce_deadline(now);
+        if let Some(calls) = &mut self.calls {
+            calls.enforce_deadline(now);
+        }
         for (number, command) in &mut self.commands {
             if command.enforce_deadlines(now, stopped).is_err() {
                 // A command that cannot be killed alone is killed with everything else.

@@ -10,9 +10,16 @@ use crate::refused_calls::FollowedCall;
 /// The type of an overlay, `OVERLAYFS_SUPER_MAGIC` of linux/magic.h.
 const OVERLAY: u64 = 0x794c_7630;
 
+/// The length of a rename in a message.
+const BYTES: usize = 40;
+
 /// The registers of a rename.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CalledRename {
+    /// By which the listener knows the call.
+    pub(super) id: u64,
+    /// The thread that has made it.
+    pub(super) thread: i32,
     old: Name,
     new: Name,
     /// The flags of `renameat2(2)`.
@@ -20,7 +27,7 @@ pub(super) struct CalledRename {
 }
 
 /// A path in the memory of a thread.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Name {
     /// The descriptor of the directory where it starts.
     start: i32,
@@ -42,7 +49,40 @@ impl CalledRename {
             _ => return None,
         };
         // Two directories that change places cannot be moved one by one.
-        (flags & !libc::RENAME_NOREPLACE == 0).then_some(Self { old, new, flags })
+        let (id, thread) = (call.id(), call.thread());
+        (flags & !libc::RENAME_NOREPLACE == 0).then_some(Self { id, thread, old, new, flags })
+    }
+
+    /// The rename in a message.
+    pub(super) fn encode(&self) -> [u8; BYTES] {
+        let Self { id, thread, old, new, flags } = self;
+        let long = [id, &old.address, &new.address].map(|number| number.to_le_bytes());
+        let short = [thread, &old.start, &new.start, &flags.cast_signed()];
+        let short = short.map(|number| number.to_le_bytes());
+        let mut bytes = [0; BYTES];
+        let parts = long.as_flattened().iter().chain(short.as_flattened());
+        bytes.iter_mut().zip(parts).for_each(|(byte, part)| *byte = *part);
+        bytes
+    }
+
+    /// The rename that a message contains.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (long, short) = bytes.split_at_checked(24)?;
+        let (long, []) = long.as_chunks() else { return None };
+        let (short, []) = short.as_chunks() else { return None };
+        let &[id, old_address, new_address] = long else { return None };
+        let &[thread, old_start, new_start, flags] = short else { return None };
+        let name = |start, address| Name {
+            start: i32::from_le_bytes(start),
+            address: u64::from_le_bytes(address),
+        };
+        Some(Self {
+            id: u64::from_le_bytes(id),
+            thread: i32::from_le_bytes(thread),
+            old: name(old_start, old_address),
+            new: name(new_start, new_address),
+            flags: u32::from_le_bytes(flags),
+        })
     }
 
     /// The old and the new place, if a directory on an overlay is renamed.
@@ -81,4 +121,20 @@ fn is_directory_on_overlay(place: &Place) -> bool {
 const fn low_half(argument: u64) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "the kernel ignores the high half")]
     (argument as u32).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_survives_the_way() {
+        let old = Name { start: libc::AT_FDCWD, address: 1 };
+        let new = Name { start: 7, address: u64::MAX };
+        let rename = CalledRename { id: 1 << 60, thread: 40, old, new, flags: 1 };
+        let bytes = rename.encode();
+        assert_eq!(CalledRename::decode(&bytes), Some(rename));
+        assert_eq!(CalledRename::decode(&bytes[1..]), None);
+        assert_eq!(CalledRename::decode(&[&bytes[..], &[0]].concat()), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! What is known of the thread that waits for its rename: its memory, its directories and its ids.
 //!
 //! All of it is at the thread's disposal. Init itself opens the memory, which only an ancestor may where Yama
-//! restricts `ptrace(2)`; everything else happens in a child, which may wait for what it reads.
+//! restricts `ptrace(2)`; everything else happens in a worker, which may wait for what it reads.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -23,25 +23,36 @@ const PAGE_BYTES: usize = 4096;
 pub(super) struct CallingThread {
     id: i32,
     memory: File,
-    /// Its ids, if the child takes them on.
+    /// Its ids, if the process that renames takes them on.
     ids: Option<SingleIds>,
 }
 
-impl CallingThread {
-    /// `None` if nothing may be renamed for it.
-    pub(super) fn open(id: i32, rights: Rights) -> Option<Self> {
-        let open = || File::open(format!("/proc/{id}/mem")).ok();
-        match rights {
-            Rights::OfInit => Some(Self { id, memory: open()?, ids: None }),
-            Rights::OfThread { below } => {
-                let ids = Ids::of(id)?.below(below)?;
-                // The kernel compares the ids of the process with those that init has for files.
-                let own = sys::set_file_ids(ids.user, ids.group);
-                let memory = open();
-                sys::set_file_ids(own.0, own.1);
-                Some(Self { id, memory: memory?, ids: Some(ids) })
-            }
+/// Opens the memory of a thread; `None` if nothing may be renamed for it.
+pub(super) fn open_memory(thread: i32, rights: Rights) -> Option<File> {
+    let open = || File::open(format!("/proc/{thread}/mem")).ok();
+    match rights {
+        Rights::OfInit => open(),
+        Rights::OfThread { below } => {
+            let ids = Ids::of(thread)?.below(below)?;
+            // The kernel compares the ids of the process with those that init has for files.
+            let own = sys::set_file_ids(ids.user, ids.group);
+            let memory = open();
+            sys::set_file_ids(own.0, own.1);
+            // A change of ids resets it (`prctl(2)`).
+            sys::prctl(libc::PR_SET_DUMPABLE, 0).ok()?;
+            memory
         }
+    }
+}
+
+impl CallingThread {
+    /// `memory` is that of the thread. `None` if nothing may be renamed for it.
+    pub(super) fn new(id: i32, memory: File, rights: Rights) -> Option<Self> {
+        let ids = match rights {
+            Rights::OfInit => None,
+            Rights::OfThread { below } => Some(Ids::of(id)?.below(below)?),
+        };
+        Some(Self { id, memory, ids })
     }
 
     /// Gives this process the rights to files that the thread has. Until [`CallingThread::take_on_ids`] no process of

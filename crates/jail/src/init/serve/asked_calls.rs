@@ -8,7 +8,7 @@ use super::command::Command;
 use super::inside::FIRST_NUMBER;
 use super::{Init, Users};
 use crate::control::Report;
-use crate::init::calls::Calls;
+use crate::init::calls::{CallSource, Calls};
 use crate::init::renames::{Families, Rights};
 
 impl Init {
@@ -22,16 +22,19 @@ impl Init {
         self
     }
 
-    /// Receives the calls that wait. A refused one is recorded for every command that runs.
-    pub(super) fn answer_calls(&mut self) {
+    /// Handles events of these sources. A refused call is recorded for every command that runs.
+    pub(super) fn handle_calls(&mut self, sources: &[CallSource]) {
         // What has ended no longer runs.
         self.collect_finished(Instant::now());
         let Some(calls) = &mut self.calls else { return };
         let commands = &mut self.commands;
         let subreapers: Vec<_> = commands.values().filter_map(Command::subreaper).collect();
-        calls.answer(Families::Of(&subreapers), |call| {
-            commands.range_mut(..FIRST_NUMBER).for_each(|(_, command)| command.note_refused(call));
-        });
+        for source in sources {
+            calls.handle(*source, Families::Of(&subreapers), |call| {
+                let running = commands.range_mut(..FIRST_NUMBER);
+                running.for_each(|(_, command)| command.note_refused(call));
+            });
+        }
     }
 
     /// Lets the renames that are under way end, and begins no other.
