@@ -1,10 +1,16 @@
 //! Directories of the project are renamed as on the host, whoever mounted the overlay: for root the
-//! kernel does it, for an ordinary user Stockade. Both have the same results.
+//! kernel does it, for an ordinary user Stockade. Both have the same results, in a run and in a held
+//! sandbox.
+
+mod held;
 
 use std::fs;
 
 use crate::call::Outcome;
 use crate::harness::{Identity, World};
+
+/// The held sandbox.
+const ID: &str = "renames";
 
 /// Names with an errno instead of an exception.
 const PRELUDE: &str = "
@@ -17,11 +23,60 @@ def result(call, *arguments, **options):
         return errno.errorcode[error.errno]
 ";
 
-fn python(world: &World, options: &[&str], script: &str) -> Outcome {
-    let script = format!("{PRELUDE}{script}");
-    let outcome = world.run(options, &["python3", "-c", &script]);
-    outcome.succeeds();
-    outcome
+/// Where a program renames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Run,
+    Held,
+}
+
+const PLACES: [Place; 2] = [Place::Run, Place::Held];
+
+impl Place {
+    /// Runs a script with these limits and discards what it has changed.
+    fn python(self, world: &World, limits: &[&str], script: &str) -> Outcome {
+        let script = format!("{PRELUDE}{script}");
+        let outcome = match self {
+            Self::Run => world.run(&[&["--discard"], limits].concat(), &["python3", "-c", &script]),
+            Self::Held => {
+                create(world, limits);
+                let outcome = exec(world, &["python3", "-c", &script]);
+                world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
+                outcome
+            }
+        };
+        outcome.succeeds();
+        outcome
+    }
+
+    /// Runs a script, and returns the bundle of what it has changed too.
+    fn changing(self, world: &World, script: &str) -> (Outcome, String) {
+        let script = format!("{PRELUDE}{script}");
+        let (outcome, bundle) = match self {
+            Self::Run => (world.run(&[], &["python3", "-c", &script]), "latest".to_owned()),
+            Self::Held => {
+                create(world, &[]);
+                let outcome = exec(world, &["python3", "-c", &script]);
+                let collected = world.stockade(&["collect", ID]).finish();
+                world.stockade(&["kill", ID, "--discard"]).finish().succeeds();
+                (outcome, collected.stdout.trim().to_owned())
+            }
+        };
+        outcome.succeeds();
+        (outcome, bundle)
+    }
+}
+
+/// Creates the sandbox that holds the project.
+fn create(world: &World, limits: &[&str]) {
+    let project = world.project.to_str().unwrap();
+    let words = [&["create", "--id", ID, "--workspace", project], limits].concat();
+    world.stockade(&words).finish().succeeds();
+}
+
+/// Executes a command in it, in the project.
+fn exec(world: &World, command: &[&str]) -> Outcome {
+    world.stockade(&[&["exec", ID, "--"], command].concat()).finish()
 }
 
 /// Every way to name a directory, and every way in which it can fail.
@@ -54,20 +109,21 @@ print(result(os.rename, 'h', 'h' * 256), os.listdir('h/i'))
 os.symlink('h', 'link'); print(result(os.rename, 'link', 'link2'), os.readlink('link2'), os.listdir('h'))
 print(result(os.rename, 'h', '/tmp/h'), os.listdir('h'))
 ";
-    let outcome = python(world, &["--discard"], script);
     let long = "done deep False done ['y'] ['file'] done ['file'] done ['file'] done ['file'] \
                 ENOTEMPTY ['file'] ['file'] EINVAL ENOTDIR ENOENT ENOENT ENOENT EXDEV \
                 EEXIST done ['file'] -1 EFAULT done ENAMETOOLONG ['file'] done h ['i'] EXDEV ['i']";
-    let words = outcome.stdout.replace("a/x/deep", "deep");
-    let words: Vec<_> = words.split_whitespace().collect();
-    assert_eq!(words.join(" "), long.split_whitespace().collect::<Vec<_>>().join(" "), "{outcome}");
-    assert!(!outcome.stderr.contains("--view copy"), "{outcome}");
+    for place in PLACES {
+        let outcome = place.python(world, &[], script);
+        let words = outcome.stdout.replace("a/x/deep", "deep");
+        let words: Vec<_> = words.split_whitespace().collect();
+        let long: Vec<_> = long.split_whitespace().collect();
+        assert_eq!(words.join(" "), long.join(" "), "{place:?}: {outcome}");
+        assert!(!outcome.stderr.contains("--view copy"), "{outcome}");
+    }
 }
 
 /// What a directory and its content have stays with them, and the bundle has it as git shows it.
 fn nothing_of_it_changes(world: &World) {
-    world.write("src/tool/run.sh", "#!/bin/sh\n");
-    world.write("src/tool/empty", "");
     let script = "
 for name in ['src/tool', 'src/tool/run.sh']:
     os.utime(name, ns=(10**18, 10**18 + 7))
@@ -85,13 +141,19 @@ print(os.getxattr('lib/tool', 'user.note'), os.getxattr('lib/tool/run.sh', 'user
 os.remove('lib/tool/pipe'); os.rmdir('lib/tool/closed')
 os.rename('lib', 'src'); os.rename('src', 'last')
 ";
-    let outcome = python(world, &[], script);
     let kept = "True True\nTrue True\nTrue True\n0o42775 5 ../main.rs\nb'kept' b'kept'\n";
-    assert_eq!(outcome.stdout, kept, "{outcome}");
-    let stat = world.stockade(&["diff", "latest"]).finish();
-    assert!(stat.stdout.contains("rename to last/main.rs"), "{stat}");
-    world.stockade(&["apply", "latest"]).finish().succeeds();
-    assert!(world.has("last/deep/er/file.txt") && !world.has("src"));
+    for place in PLACES {
+        world.write("src/tool/run.sh", "#!/bin/sh\n");
+        world.write("src/tool/empty", "");
+        let (outcome, bundle) = place.changing(world, script);
+        assert_eq!(outcome.stdout, kept, "{place:?}: {outcome}");
+        let stat = world.stockade(&["diff", &bundle]).finish();
+        assert!(stat.stdout.contains("rename to last/main.rs"), "{place:?}: {stat}");
+        world.stockade(&["apply", &bundle]).finish().succeeds();
+        assert!(world.has("last/deep/er/file.txt") && !world.has("src"));
+        fs::rename(world.project.join("last"), world.project.join("src")).unwrap();
+        fs::remove_dir_all(world.project.join("src/tool")).unwrap();
+    }
 }
 
 /// Many processes at once, with names that others change while they are read.
@@ -119,8 +181,10 @@ for _ in range(200):
 over = True; thread.join()
 print(os.path.isfile('a.txt'), os.path.isfile('src/deep/er/file.txt'), os.path.lexists('other'))
 ";
-    let outcome = python(world, &["--discard"], script);
-    assert_eq!(outcome.stdout, "{0} True []\nTrue True False\n", "{outcome}");
+    for place in PLACES {
+        let outcome = place.python(world, &[], script);
+        assert_eq!(outcome.stdout, "{0} True []\nTrue True False\n", "{place:?}: {outcome}");
+    }
 }
 
 /// A process that has given up rights by Landlock gets nothing renamed that it may not rename.
@@ -148,8 +212,11 @@ if os.fork() == 0:
 os.wait()
 print(os.listdir('closed'), os.listdir('open'))
 ";
-    let outcome = python(world, &["--discard"], script);
-    assert_eq!(outcome.stdout, "True True\nEACCES\n['inside'] ['inside']\n", "{outcome}");
+    for place in PLACES {
+        let outcome = place.python(world, &[], script);
+        let expected = "True True\nEACCES\n['inside'] ['inside']\n";
+        assert_eq!(outcome.stdout, expected, "{place:?}: {outcome}");
+    }
 }
 
 /// There is no room for the content: the directory is where it was, with all that it had.
@@ -166,7 +233,7 @@ time = os.stat('big').st_mtime_ns
 print(result(os.rename, 'big', 'huge'), {p: [d, sorted(f)] for p, d, f in os.walk('big')} == before)
 print(os.path.lexists('huge'), os.stat('big').st_mtime_ns == time, {len(open(f'big/{n}').read()) for n in ['1', 'in/2', 'in/3']})
 ";
-    let outcome = python(world, &["--discard", "--disk", "1500K"], script);
+    let outcome = Place::Run.python(world, &["--disk", "1500K"], script);
     assert_eq!(outcome.stdout, "ENOSPC True\nFalse True {716800}\n", "{outcome}");
 }
 
@@ -186,11 +253,13 @@ count = lambda: sum(len(f) for top in ['wide', 'moved'] for _, _, f in os.walk(t
 while os.path.lexists('wide') and os.path.lexists('moved') and time.monotonic() < deadline: time.sleep(0.01)
 print(count())
 ";
-    let outcome = python(world, &[], script);
-    assert_eq!(outcome.stdout, "300\n", "{outcome}");
-    world.stockade(&["apply", "latest"]).finish();
-    let all = |top: &str| fs::read_dir(world.project.join(top)).map_or(0, Iterator::count);
-    assert_eq!(all("wide") + all("moved"), 300);
+    for place in PLACES {
+        let (outcome, bundle) = place.changing(world, script);
+        assert_eq!(outcome.stdout, "300\n", "{place:?}: {outcome}");
+        world.stockade(&["apply", &bundle]).finish();
+        let all = |top: &str| fs::read_dir(world.project.join(top)).map_or(0, Iterator::count);
+        assert_eq!(all("wide") + all("moved"), 300, "{place:?}");
+    }
 }
 
 as_root_and_as_user! {

@@ -17,8 +17,8 @@ use rustix::net::{
 use crate::spec::ContainerSettings;
 use crate::walls::Wall;
 
-/// The maximal size of a message, in bytes: two paths fit in it.
-pub(crate) const MESSAGE_BYTES: usize = 9 * 1024;
+/// The maximal size of a message, in bytes.
+pub(crate) const MESSAGE_BYTES: usize = 8 * 1024;
 /// The maximal length of a step that init reports, in bytes.
 const STEP_BYTES: usize = 1024;
 const DESCRIPTORS: usize = 160;
@@ -39,21 +39,6 @@ pub(crate) enum ToInit {
     /// Serve with these settings on the socket that this carries: for an init in a container that
     /// another engine has made.
     Serve(ContainerSettings),
-    /// Rename a directory. Carries the directories where the old and the new path start.
-    Rename(Rename),
-}
-
-/// A rename of a directory that the kernel cannot do.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rename {
-    /// By which init reports the result.
-    pub(crate) id: u64,
-    /// The flags of `renameat2(2)`.
-    pub(crate) flags: u32,
-    /// The old path.
-    pub(crate) old: Vec<u8>,
-    /// The new path.
-    pub(crate) new: Vec<u8>,
 }
 
 /// A message of init to the supervisor.
@@ -82,6 +67,8 @@ pub(crate) enum FromInit {
         mounts: bool,
         /// Whether the listener for refused calls is carried.
         refused_calls: bool,
+        /// Whether init keeps that listener, because it follows renames.
+        follows_renames: bool,
         /// Whether the listeners of the network are carried.
         listeners: bool,
         /// Whether `/proc` had to be omitted.
@@ -99,12 +86,10 @@ pub(crate) enum FromInit {
         /// The kernel's error number.
         errno: i32,
     },
-    /// A requested rename has ended.
-    Renamed {
-        /// The id of the request.
-        id: u64,
-        /// The kernel's error number, or 0.
-        errno: i32,
+    /// The filter has refused a system call, in a jail whose init hears of that.
+    RefusedCall {
+        /// The number of the call.
+        number: u32,
     },
     /// The command ended and nothing else is alive.
     Ended {
@@ -233,9 +218,6 @@ impl ToInit {
         match self {
             Self::Proceed => vec![b'G'],
             Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
-            Self::Rename(Rename { id, flags, old, new }) => {
-                [&b"M"[..], &id.to_le_bytes(), &flags.to_le_bytes(), old, &[0], new].concat()
-            }
             Self::Serve(settings) => {
                 let ContainerSettings {
                     user,
@@ -263,17 +245,6 @@ impl ToInit {
         match bytes.split_first()? {
             (b'G', []) => Some(Self::Proceed),
             (b'S', rest) => Some(Self::Signal(i32::from_le_bytes(rest.try_into().ok()?))),
-            (b'M', rest) => {
-                let (id, rest) = rest.split_first_chunk()?;
-                let (flags, paths) = rest.split_first_chunk()?;
-                let end = paths.iter().position(|byte| *byte == 0)?;
-                Some(Self::Rename(Rename {
-                    id: u64::from_le_bytes(*id),
-                    flags: u32::from_le_bytes(*flags),
-                    old: paths[..end].to_vec(),
-                    new: paths[end + 1..].to_vec(),
-                }))
-            }
             (b'V', rest) => {
                 let (user, rest) = rest.split_first_chunk()?;
                 let (group, rest) = rest.split_first_chunk()?;
@@ -309,21 +280,21 @@ impl FromInit {
                 root,
                 mounts,
                 refused_calls,
+                follows_renames,
                 listeners,
                 proc_missing,
                 landlock,
             } => {
-                let flags = [terminal, upper, root, mounts, refused_calls, listeners, proc_missing];
-                let flags = flags.map(|flag| u8::from(*flag));
+                let carried = [terminal, upper, root, mounts, refused_calls];
+                let flags = [&carried[..], &[follows_renames, listeners, proc_missing]].concat();
+                let flags: Vec<_> = flags.into_iter().map(|flag| u8::from(*flag)).collect();
                 let mut bytes = [&b"R"[..], &flags].concat();
                 bytes.extend(landlock.to_le_bytes());
                 bytes
             }
             Self::EnterFailed { errno } => [&b"D"[..], &errno.to_le_bytes()].concat(),
             Self::ExecFailed { errno } => [&b"X"[..], &errno.to_le_bytes()].concat(),
-            Self::Renamed { id, errno } => {
-                [&b"M"[..], &id.to_le_bytes(), &errno.to_le_bytes()].concat()
-            }
+            Self::RefusedCall { number } => [&b"C"[..], &number.to_le_bytes()].concat(),
             Self::Ended { status } => [&b"E"[..], &status.to_le_bytes()].concat(),
         }
     }
@@ -348,6 +319,7 @@ impl FromInit {
                     root @ 0..=1,
                     mounts @ 0..=1,
                     refused_calls @ 0..=1,
+                    follows_renames @ 0..=1,
                     listeners @ 0..=1,
                     proc_missing @ 0..=1,
                     rest @ ..,
@@ -358,16 +330,14 @@ impl FromInit {
                 root: *root == 1,
                 mounts: *mounts == 1,
                 refused_calls: *refused_calls == 1,
+                follows_renames: *follows_renames == 1,
                 listeners: *listeners == 1,
                 proc_missing: *proc_missing == 1,
                 landlock: number(rest)?,
             }),
             (b'D', rest) => Some(Self::EnterFailed { errno: number(rest)? }),
             (b'X', rest) => Some(Self::ExecFailed { errno: number(rest)? }),
-            (b'M', rest) => {
-                let (id, errno) = rest.split_first_chunk()?;
-                Some(Self::Renamed { id: u64::from_le_bytes(*id), errno: number(errno)? })
-            }
+            (b'C', rest) => Some(Self::RefusedCall { number: number(rest)?.cast_unsigned() }),
             (b'E', rest) => Some(Self::Ended { status: number(rest)? }),
             _ => None,
         }
@@ -388,13 +358,14 @@ mod tests {
                 root: true,
                 mounts: false,
                 refused_calls: true,
+                follows_renames: false,
                 listeners: true,
                 proc_missing: true,
                 landlock: 7,
             },
             FromInit::EnterFailed { errno: 13 },
             FromInit::ExecFailed { errno: 2 },
-            FromInit::Renamed { id: u64::MAX, errno: 18 },
+            FromInit::RefusedCall { number: 250 },
             FromInit::Ended { status: 256 },
         ] {
             assert_eq!(FromInit::decode(&message.encode()), Some(message));
@@ -407,11 +378,7 @@ mod tests {
             has_network: true,
             writes_to_host: false,
         };
-        let longest = vec![b'a'; 4095];
-        let rename = Rename { id: 7, flags: 1, old: longest.clone(), new: longest };
-        for message in
-            [ToInit::Proceed, ToInit::Signal(15), ToInit::Serve(settings), ToInit::Rename(rename)]
-        {
+        for message in [ToInit::Proceed, ToInit::Signal(15), ToInit::Serve(settings)] {
             assert!(message.encode().len() <= MESSAGE_BYTES);
             assert_eq!(ToInit::decode(&message.encode()), Some(message));
         }

@@ -184,6 +184,7 @@ fn report(channel: &Channel, root: &OwnedFd, listeners: Option<&Listeners>) -> R
         root: true,
         mounts: false,
         refused_calls: false,
+        follows_renames: false,
         listeners: listeners.is_some(),
         proc_missing: false,
         landlock: 0,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::channel::{Channel, MESSAGE_BYTES};
+use crate::refused_calls::RefusedCalls;
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
@@ -90,6 +91,10 @@ pub enum Request {
         /// Whether init must stop them.
         by_signal: bool,
     },
+    /// Where init follows renames ([`crate::PersistentJail::follows_renames`]): finish those that are under way,
+    /// report that ([`Report::RenamesFinished`]), and begin none before [`Request::Continue`]. A thread
+    /// whose rename is under way cannot be stopped.
+    FinishRenames,
     /// Every process resumes. Init resumes those that it has stopped (`SIGCONT`).
     Continue,
     /// Send the root directory.
@@ -222,6 +227,16 @@ pub enum Report {
     Record(Record),
     /// All records were sent.
     Listed,
+    /// The system calls that the filter has refused while the command ran, where init hears of them. It
+    /// comes before the report of its end, or after its record, unless there are none.
+    RefusedCalls {
+        /// The command's number.
+        number: u64,
+        /// The calls.
+        calls: RefusedCalls,
+    },
+    /// No rename is under way, and none begins.
+    RenamesFinished,
     /// Init must end a process that a control group has stopped. Init has also stopped every
     /// process by a signal, so that the control group may be thawed: only the processes to be ended
     /// will run.

@@ -110,6 +110,7 @@ fn start(configuration: Configuration, channel: &Channel) -> Result<Box<Init>, F
         root: true,
         mounts: false,
         refused_calls: false,
+        follows_renames: false,
         listeners: is_network,
         proc_missing: false,
         landlock,

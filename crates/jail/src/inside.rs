@@ -134,7 +134,7 @@ fn bind_to_supervisor() -> Result<(), Failure> {
 
 /// The kind of init that this process has become.
 enum Init {
-    Once(libc::pid_t, init::renames::Renames),
+    Once(libc::pid_t, Option<init::calls::Calls>),
     Serve(Box<init::serve::Init>, AddressSpace),
     Fork(Box<init::fork::Zygote>),
 }
@@ -142,7 +142,7 @@ enum Init {
 impl Init {
     fn run(self, channel: Channel) -> i32 {
         match self {
-            Self::Once(command, renames) => init::once::run(&channel, command, renames),
+            Self::Once(command, calls) => init::once::run(&channel, command, calls),
             Self::Serve(init, addresses) => {
                 // The launcher knows that the walls are enabled, and connects from now on.
                 drop(channel);

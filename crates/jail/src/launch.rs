@@ -98,7 +98,8 @@ pub struct Jail {
     pub(crate) cgroup: Option<Group>,
     /// The upper layer, where it is in memory: it exists as long as this descriptor is open.
     pub upper: Option<OwnedFd>,
-    /// The listener for refused system calls, if the spec requested it and the kernel has it.
+    /// The listener for refused system calls, if the spec requested it and the kernel has it, and init
+    /// does not keep it.
     pub(crate) refused_calls: Option<CallListener>,
     /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
@@ -153,8 +154,12 @@ pub struct PersistentJail {
     pub serving_process: i32,
     /// The root directory inside, for resolving paths below it (`O_PATH`).
     pub root: OwnedFd,
-    /// The listener for refused system calls, if the spec requested it and the kernel has it.
+    /// The listener for refused system calls, if the spec requested it and the kernel has it, and init
+    /// does not keep it.
     pub refused_calls: Option<CallListener>,
+    /// Whether init keeps that listener and makes renames of directories for its commands: then it must
+    /// finish them before its processes are stopped ([`crate::control::Request::FinishRenames`]).
+    pub follows_renames: bool,
     /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
     /// `/proc` had to be omitted, because the caller's own is partly covered.
@@ -340,6 +345,7 @@ impl Launching {
             serving_process,
             root: root.ok_or(Error::Lost)?,
             refused_calls,
+            follows_renames: ready.follows_renames,
             listeners: listeners(ready.listeners, descriptors)?,
             init: init.0.take().ok_or(Error::Lost)?,
             init_process: *process,
@@ -519,6 +525,7 @@ struct Ready {
     root: bool,
     mounts: bool,
     refused_calls: bool,
+    follows_renames: bool,
     listeners: bool,
     proc_missing: bool,
     landlock: i32,
@@ -550,6 +557,7 @@ fn recv_ready(channel: &Channel) -> Result<Ready, Error> {
             root,
             mounts,
             refused_calls,
+            follows_renames,
             listeners,
             proc_missing,
             landlock,
@@ -559,6 +567,7 @@ fn recv_ready(channel: &Channel) -> Result<Ready, Error> {
             root,
             mounts,
             refused_calls,
+            follows_renames,
             listeners,
             proc_missing,
             landlock,

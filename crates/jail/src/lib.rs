@@ -8,7 +8,7 @@
 //! Reading order: `spec` (the input), `launch` (the outer half), `inside` (the inner half), `init`
 //! (pid 1, of one command or of many), `command` (up to the exec). Around a jail of one command,
 //! `supervise` relays streams, waits and ends the jail; `refused_calls` hears what the filter
-//! refuses, `directory_renames` does for programs what an overlay cannot. A persistent jail is controlled through
+//! refuses, `init/renames` does for programs what an overlay cannot. A persistent jail is controlled through
 //! `control`, one that forks workers through `zygote`.
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
@@ -26,7 +26,6 @@ pub mod container;
 pub mod control;
 mod deferred_close;
 mod dev_proc;
-mod directory_renames;
 mod executed;
 mod file_user;
 mod helper_step;

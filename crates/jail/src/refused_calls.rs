@@ -7,8 +7,9 @@
 //!
 //! To a call that is refused the supervisor only ever answers with an error, and the errno depends
 //! on nothing but the registers that the kernel has copied. So nothing that a process changes meanwhile
-//! matters. The filter may also ask about calls that it allows ([`FollowedCall`]): only these can
-//! continue. Where nobody holds the listener any more, the kernel fails all of them with `ENOSYS`.
+//! matters. The filter may also ask about calls that it allows ([`FollowedCall`]), in jails whose init has
+//! the listener itself (`init::calls`): only these can continue. Where nobody holds the listener any more,
+//! the kernel fails all of them with `ENOSYS`.
 
 #[cfg(test)]
 mod live_tests;
@@ -33,6 +34,8 @@ pub const REST: Duration = Duration::from_millis(5);
 const NUMBERS: usize = 512;
 /// How many bits a word has.
 const WORD: usize = 64;
+/// How many words a set of calls has.
+pub(crate) const WORDS: usize = NUMBERS / WORD;
 
 /// The listener for the refused calls of one jail.
 #[derive(Debug)]
@@ -65,16 +68,17 @@ impl CallListener {
     }
 
     /// Answers a bounded number of the calls that wait, and never blocks. Each answer is the errno
-    /// of the filter. Calls that are allowed continue.
+    /// of the filter, and `refused` hears of the call before. Calls that are allowed continue.
     pub fn answer(&self, refused: impl FnMut(RefusedCall)) -> CallsState {
-        self.answer_with(refused, |call| call.proceed())
+        self.answer_with(refused, |call| self.proceed(&call))
     }
 
-    /// As [`CallListener::answer`], but `followed` decides about a call that is allowed.
+    /// As [`CallListener::answer`], but `followed` gets each call that is allowed, to answer it now or
+    /// later.
     pub(crate) fn answer_with(
         &self,
         mut refused: impl FnMut(RefusedCall),
-        mut followed: impl FnMut(FollowedCall<'_>) -> io::Result<()>,
+        mut followed: impl FnMut(FollowedCall),
     ) -> CallsState {
         for _ in 0..BATCH {
             match self.is_readable() {
@@ -96,20 +100,32 @@ impl CallListener {
     fn answer_next(
         &self,
         refused: &mut impl FnMut(RefusedCall),
-        followed: &mut impl FnMut(FollowedCall<'_>) -> io::Result<()>,
+        followed: &mut impl FnMut(FollowedCall),
     ) -> io::Result<()> {
         let notification = Notification::receive(&self.0)?;
         if seccomp::is_followed(notification.call.number) {
-            return followed(FollowedCall { notification, listener: self });
+            followed(FollowedCall(notification));
+            return Ok(());
         }
-        notification.answer(&self.0, seccomp::errno(&notification.call))?;
         refused(RefusedCall { process: notification.thread, number: notification.call.number });
-        Ok(())
+        notification.answer(&self.0, seccomp::errno(&notification.call))
     }
 
-    /// Answers a call that was postponed: it fails with an errno, or has been done where that is 0.
-    pub(crate) fn complete(&self, call: &PostponedCall, errno: i32) -> io::Result<()> {
-        call.0.answer(&self.0, errno)
+    /// Lets the kernel make a followed call.
+    pub(crate) fn proceed(&self, call: &FollowedCall) {
+        // The process may have been killed meanwhile.
+        let _ = call.0.proceed(&self.0);
+    }
+
+    /// Answers a followed call: it fails with an errno, or has been done where that is 0.
+    pub(crate) fn complete(&self, call: &FollowedCall, errno: i32) {
+        // As above.
+        let _ = call.0.answer(&self.0, errno);
+    }
+
+    /// Whether the thread of the followed call with this id still waits, see [`notification::is_waiting`].
+    pub(crate) fn is_waiting(&self, id: u64) -> bool {
+        notification::is_waiting(&self.0, id)
     }
 
     /// Whether a call waits; `None` once there will be none any more. Receiving blocks when none
@@ -138,52 +154,35 @@ impl AsFd for CallListener {
     }
 }
 
-/// A call that the filter allows, about which it has asked. Its thread waits for one of the answers.
+/// A call that the filter allows, about which it has asked. Its thread waits for an answer.
 #[derive(Debug)]
-pub(crate) struct FollowedCall<'a> {
-    notification: Notification,
-    listener: &'a CallListener,
-}
+pub(crate) struct FollowedCall(Notification);
 
-/// A followed call whose answer comes later.
-#[derive(Debug)]
-pub(crate) struct PostponedCall(Notification);
+impl FollowedCall {
+    /// By which the listener knows it.
+    pub(crate) const fn id(&self) -> u64 {
+        self.0.id
+    }
 
-impl FollowedCall<'_> {
     /// The thread that has made it, by its id in this process's namespace; 0 if it is not in it.
     pub(crate) const fn thread(&self) -> i32 {
-        self.notification.thread
+        self.0.thread
     }
 
     /// The number of the call.
     pub(crate) const fn number(&self) -> u32 {
-        self.notification.call.number
+        self.0.call.number
     }
 
     /// Its arguments.
     pub(crate) const fn arguments(&self) -> [u64; 6] {
-        self.notification.call.arguments
-    }
-
-    /// Whether the thread still waits, see [`Notification::is_waiting`].
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.notification.is_waiting(&self.listener.0)
-    }
-
-    /// Lets the kernel make the call.
-    pub(crate) fn proceed(self) -> io::Result<()> {
-        self.notification.proceed(&self.listener.0)
-    }
-
-    /// Answers it later, by [`CallListener::complete`].
-    pub(crate) fn postpone(self) -> PostponedCall {
-        PostponedCall(self.notification)
+        self.0.call.arguments
     }
 }
 
 /// A set of refused calls. Its size does not depend on how many calls there were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RefusedCalls([u64; NUMBERS / WORD]);
+pub struct RefusedCalls([u64; WORDS]);
 
 impl RefusedCalls {
     /// Adds a call; false if it was in the set already, or has no place in it.
@@ -200,6 +199,28 @@ impl RefusedCalls {
     pub fn contains(&self, call: RefusedCall) -> bool {
         let number = call.number as usize;
         self.0.get(number / WORD).is_some_and(|word| word & 1 << (number % WORD) != 0)
+    }
+
+    /// Adds the calls of another set; false if all of them were in this one already.
+    pub fn add(&mut self, other: Self) -> bool {
+        let before = *self;
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+        *self != before
+    }
+
+    /// Whether no call is in the set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The set in a message.
+    pub(crate) fn to_words(self) -> [u64; WORDS] {
+        self.0
+    }
+
+    /// The set that a message contains.
+    pub(crate) const fn from_words(words: [u64; WORDS]) -> Self {
+        Self(words)
     }
 
     /// The names of the calls, in the order of their numbers.
@@ -227,5 +248,14 @@ mod tests {
         assert!(!calls.insert(call(250)) && !calls.insert(call(512)));
         assert!(calls.contains(call(250)) && !calls.contains(call(251)));
         assert_eq!(calls.names(), ["read", "mount", "keyctl"]);
+    }
+
+    #[test]
+    fn a_set_is_added_to_another_once() {
+        let (mut all, mut more) = (RefusedCalls::default(), RefusedCalls::default());
+        assert!(all.is_empty() && !all.add(more));
+        more.insert(call(250));
+        assert!(all.add(more) && !all.add(more) && !all.is_empty());
+        assert_eq!(RefusedCalls::from_words(all.to_words()).names(), ["keyctl"]);
     }
 }

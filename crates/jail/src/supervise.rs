@@ -10,11 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::channel::{FromInit, ToInit};
 use crate::deferred_close::DeferredClose;
-use crate::directory_renames::DirectoryRenames;
 use crate::launch::{self, Error, Jail, OuterStreams};
 use crate::network::StubListeners;
 use crate::pty;
-use crate::refused_calls::{CallListener, CallsState, REST, RefusedCalls};
+use crate::refused_calls::{CallListener, CallsState, REST, RefusedCall, RefusedCalls};
 use crate::relay::{self, Captured, Pump, Sink};
 use crate::spec::WindowSize;
 use crate::sys;
@@ -241,12 +240,11 @@ struct Session {
     deadlines: Deadlines,
     watches: Vec<(Instant, Watch)>,
     first_request: Option<FirstRequest>,
-    /// Hears of refused system calls, until there can be none any more.
+    /// Hears of refused system calls, until there can be none any more. None where init does.
     call_listener: Option<CallListener>,
     /// When it is listened to again, after too many calls.
     listens_again: Option<Instant>,
     refused_calls: RefusedCalls,
-    renames: DirectoryRenames,
     output_limit_bytes: u64,
     grace: Duration,
     /// Until the input has ended.
@@ -322,7 +320,6 @@ impl Session {
             call_listener: jail.refused_calls.take(),
             listens_again: None,
             refused_calls: RefusedCalls::default(),
-            renames: DirectoryRenames::default(),
             output_limit_bytes: output_limit_bytes.unwrap_or(u64::MAX),
             grace,
             after_input,
@@ -352,8 +349,7 @@ impl Session {
             if self.listens_again.is_some_and(|at| at <= Instant::now()) {
                 self.listens_again = None;
             }
-            let listens = self.listens_again.is_none() && self.renames.has_room();
-            let calls = self.call_listener.as_ref().filter(|_| listens);
+            let calls = self.call_listener.as_ref().filter(|_| self.listens_again.is_none());
             let calls = calls.map(|calls| (Event::RefusedCall, calls.as_fd(), PollFlags::IN));
             // A command that does not read must not hide the end of the input.
             let blocked = self.after_input.and_then(|_| self.input.blocked_source());
@@ -365,7 +361,7 @@ impl Session {
             match event {
                 Event::Init => self.recv_from_init(jail)?,
                 Event::Request => self.serve_request(),
-                Event::RefusedCall => self.answer_calls(jail),
+                Event::RefusedCall => self.answer_calls(),
                 Event::Signal => self.take_signals(jail, signals),
                 Event::Read(stream) => self.read(stream),
                 Event::Ended(stream) => self.pump(stream).end_source(),
@@ -463,13 +459,10 @@ impl Session {
             .collect())
     }
 
-    fn answer_calls(&mut self, jail: &Jail) {
+    fn answer_calls(&mut self) {
         let Some(listener) = &self.call_listener else { return };
-        let (calls, renames) = (&mut self.refused_calls, &mut self.renames);
-        let refused = |call| _ = calls.insert(call);
-        match listener
-            .answer_with(refused, |call| renames.decide(call, &jail.channel, jail.init_process))
-        {
+        let calls = &mut self.refused_calls;
+        match listener.answer(|call| _ = calls.insert(call)) {
             CallsState::All => {}
             CallsState::Flood => self.listens_again = Some(Instant::now() + REST),
             CallsState::Over => self.call_listener = None,
@@ -532,8 +525,8 @@ impl Session {
                 self.not_run = Some(Ending::NotRun(errno));
                 Ok(())
             }
-            Some(FromInit::Renamed { id, errno }) => {
-                self.renames.complete(id, errno, self.call_listener.as_ref());
+            Some(FromInit::RefusedCall { number }) => {
+                self.refused_calls.insert(RefusedCall { process: 0, number });
                 Ok(())
             }
             Some(FromInit::Ended { status }) => {

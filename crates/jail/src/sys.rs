@@ -352,7 +352,7 @@ pub(crate) fn close_all_but(mut keep: Vec<RawFd>) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
 }
 
-/// `renameat2(2)`, marked so that the filter does not ask the supervisor about it.
+/// `renameat2(2)`, marked so that the filter does not ask init about it.
 pub(crate) fn rename_unfollowed(
     (old_start, old): (BorrowedFd<'_>, &CStr),
     (new_start, new): (BorrowedFd<'_>, &CStr),
@@ -424,6 +424,12 @@ pub(crate) fn reap(block: bool) -> io::Result<WaitOutcome> {
             _ => return Err(error),
         }
     }
+}
+
+/// Has a signal end this process after this time, unless it is called again before; 0 is never.
+pub(crate) fn set_alarm(seconds: u32) {
+    // SAFETY: takes a number.
+    unsafe { libc::alarm(seconds) };
 }
 
 /// Ends this process immediately, without the C library's clean-up.

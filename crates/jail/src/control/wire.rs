@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{
     Cause, CommandLimits, Execute, GROUPS, KEY_BYTES, Progress, Record, Report, Request, Target,
 };
+use crate::refused_calls::{RefusedCalls, WORDS};
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
@@ -200,6 +201,7 @@ impl Request {
             }
             Self::Lease(duration) => Writer::tagged(b'T').duration(*duration),
             Self::Stop { by_signal } => Writer::tagged(b'P').flag(*by_signal),
+            Self::FinishRenames => Writer::tagged(b'W'),
             Self::Continue => Writer::tagged(b'Q'),
             Self::Root => Writer::tagged(b'R'),
             Self::Listeners => Writer::tagged(b'N'),
@@ -254,6 +256,7 @@ impl Request {
             }
             b'T' => Self::Lease(reader.duration()?),
             b'P' => Self::Stop { by_signal: reader.flag()? },
+            b'W' => Self::FinishRenames,
             b'Q' => Self::Continue,
             b'R' => Self::Root,
             b'N' => Self::Listeners,
@@ -303,6 +306,11 @@ impl Report {
             Self::Root => Writer::tagged(b'o'),
             Self::Listeners => Writer::tagged(b'w'),
             Self::Listed => Writer::tagged(b'l'),
+            Self::RefusedCalls { number, calls } => {
+                let writer = Writer::tagged(b'k').long(*number);
+                calls.to_words().into_iter().fold(writer, Writer::long)
+            }
+            Self::RenamesFinished => Writer::tagged(b'm'),
             Self::Thaw => Writer::tagged(b't'),
         };
         writer.0
@@ -346,6 +354,17 @@ impl Report {
             b'o' => Self::Root,
             b'w' => Self::Listeners,
             b'l' => Self::Listed,
+            b'k' => Self::RefusedCalls {
+                number: reader.long()?,
+                calls: {
+                    let mut words = [0; WORDS];
+                    for word in &mut words {
+                        *word = reader.long()?;
+                    }
+                    RefusedCalls::from_words(words)
+                },
+            },
+            b'm' => Self::RenamesFinished,
             b't' => Self::Thaw,
             _ => return None,
         };
@@ -428,6 +447,7 @@ mod tests {
             Request::Lease(Duration::from_secs(60)),
             Request::Stop { by_signal: true },
             Request::Stop { by_signal: false },
+            Request::FinishRenames,
             Request::Continue,
             Request::Root,
             Request::Listeners,
@@ -467,6 +487,11 @@ mod tests {
             Report::Gone { number: 7 },
             Report::Connected { number: 3 },
             Report::Refused { number: 3, errno: 111 },
+            Report::RefusedCalls {
+                number: 7,
+                calls: RefusedCalls::from_words([1, 2, 3, 4, 5, 6, 7, 8]),
+            },
+            Report::RenamesFinished,
             record(Progress::Running),
             record(Progress::NotStarted { errno: 13 }),
             record(Progress::Exited { status: 9, cause: Some(Cause::Killed) }),
@@ -480,7 +505,10 @@ mod tests {
     #[test]
     fn each_message_survives_the_way() {
         for request in requests() {
-            assert_eq!(Request::decode(&request.encode().unwrap()), Some(request));
+            assert_eq!(
+                Request::receive(&request.encode().unwrap(), &mut Vec::new()),
+                Some(request)
+            );
         }
         for report in reports() {
             assert_eq!(Report::decode(&report.encode()), Some(report));

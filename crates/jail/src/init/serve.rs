@@ -5,8 +5,10 @@
 //! init's memory and is the parent of the command, so that everything the command starts can be
 //! found and ended, however often it forks. `command` is init's state of one command, `spare` keeps
 //! an idle subreaper for the next, `connect` opens connections that only a command's own user may
-//! open, `inside` serves processes inside that start commands as other users.
+//! open, `inside` serves processes inside that start commands as other users, `asked_calls` answers the
+//! filter, where init has its listener.
 
+mod asked_calls;
 mod command;
 mod connect;
 mod idle_subreaper;
@@ -30,6 +32,7 @@ pub(crate) use self::inside::Inside;
 use self::inside::{FIRST_NUMBER, Wish, is_inside};
 use crate::channel::Channel;
 use crate::control::{COMMANDS, Cause, CommandLimits, Execute, Report, Request};
+use crate::init::calls::Calls;
 use crate::landlock::Ruleset;
 use crate::network::Listeners;
 use crate::rlimits::ResourceLimits;
@@ -121,6 +124,10 @@ pub(crate) struct Init {
     idle_subreaper: IdleSubreaper,
     /// What processes inside ask for, where the jail has several users.
     inside: Option<Inside>,
+    /// The calls about which the filter asks, where init hears of them.
+    calls: Option<Calls>,
+    /// The client waits until no rename is under way.
+    awaits_renames: bool,
     /// How every process was stopped, while they are.
     stopped: Option<Stopped>,
     /// Everything must be stopped by a signal once every started command has executed its program.
@@ -170,6 +177,8 @@ impl Init {
             commands: BTreeMap::new(),
             idle_subreaper: IdleSubreaper::default(),
             inside: None,
+            calls: None,
+            awaits_renames: false,
             stopped: None,
             stops_late: false,
             orphans: false,
@@ -200,7 +209,7 @@ impl Init {
 
     /// Waits for the next event and handles it.
     fn turn(&mut self, signals: &OwnedFd) -> Next {
-        let (child, is_woken, is_connecting, client_events, inside_events) = {
+        let (child, is_woken, is_connecting, client_events, inside_events, calls) = {
             let left = self.next_deadline().saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
             let events = if self.reports.is_empty() {
@@ -214,7 +223,10 @@ impl Init {
             let inside = self.inside.iter().flat_map(Inside::each);
             let inside =
                 inside.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-            let mut waiting: Vec<_> = own.chain(client).chain(inside).collect();
+            let calls = self.calls.iter().flat_map(|calls| calls.sources(Instant::now()));
+            let (sources, calls): (Vec<_>, Vec<_>) = calls.unzip();
+            let calls = calls.into_iter().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
+            let mut waiting: Vec<_> = own.chain(client).chain(inside).chain(calls).collect();
             match poll(&mut waiting, Some(&timeout)) {
                 Ok(_) => {}
                 // Where commands have init's id, one of them can lower init's limit of file
@@ -225,9 +237,13 @@ impl Init {
             }
             let seen = |at: usize| waiting.get(at).map_or(PollFlags::empty(), PollFd::revents);
             let client = if self.client.is_some() { seen(3) } else { PollFlags::empty() };
-            let inside = waiting.iter().skip(3 + usize::from(self.client.is_some()));
-            let inside: Vec<bool> = inside.map(|waiting| !waiting.revents().is_empty()).collect();
-            (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), client, inside)
+            let rest = waiting.iter().skip(3 + usize::from(self.client.is_some()));
+            let rest: Vec<bool> = rest.map(|waiting| !waiting.revents().is_empty()).collect();
+            let (inside, calls) = rest.split_at(rest.len() - sources.len());
+            let calls =
+                sources.into_iter().zip(calls).filter_map(|(source, seen)| seen.then_some(source));
+            let (inside, calls) = (inside.to_vec(), calls.collect::<Vec<_>>());
+            (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), client, inside, calls)
         };
         let room = client_events.contains(PollFlags::OUT);
         if is_woken {
@@ -248,6 +264,9 @@ impl Init {
         }
         if inside_events.contains(&true) {
             self.serve_inside(&inside_events);
+        }
+        if !calls.is_empty() {
+            self.handle_calls(&calls);
         }
         if is_connecting {
             match Channel::accept(&self.listener) {
@@ -277,6 +296,7 @@ impl Init {
             .values()
             .filter_map(|command| command.next_deadline(self.stopped.is_some()))
             .chain(self.idle_subreaper.next_deadline())
+            .chain(self.calls.as_ref().and_then(|calls| calls.next_deadline(Instant::now())))
             .chain(sweeping)
             .chain(self.stops_late.then(|| Instant::now() + START_POLL_INTERVAL))
             .chain([self.lease_end])
@@ -287,7 +307,10 @@ impl Init {
     /// Reaps children of init that have ended: subreapers, helpers, and processes that lost their
     /// subreaper.
     fn reap(&mut self) {
-        while let Ok(Some((pid, _))) = raw::reap() {
+        while let Ok(Some((pid, status))) = raw::reap() {
+            if self.calls.as_mut().is_some_and(|calls| calls.ended(pid, status)) {
+                continue;
+            }
             self.idle_subreaper.note_reaped(pid);
             let own = self.commands.values_mut().find(|command| command.has_subreaper(pid));
             if own.is_some_and(|command| !command.subreaper_ended()) {
@@ -296,12 +319,16 @@ impl Init {
         }
     }
 
-    /// Kills the processes that lost their subreaper: every child of init that is not a subreaper.
+    /// Kills the processes that lost their subreaper: every child of init that is neither a subreaper nor
+    /// makes renames.
     fn sweep(&mut self) {
         let (commands, spare) = (&self.commands, &self.idle_subreaper);
-        let is_subreaper =
-            |pid| spare.has(pid) || commands.values().any(|command| command.has_subreaper(pid));
-        if subreaper::kill_orphans(is_subreaper) {
+        let is_spared = |pid| {
+            spare.has(pid)
+                || commands.values().any(|command| command.has_subreaper(pid))
+                || self.calls.as_ref().is_some_and(|calls| calls.has(pid))
+        };
+        if subreaper::kill_orphans(is_spared) {
             return;
         }
         self.orphans = false;
@@ -319,6 +346,9 @@ impl Init {
         self.stop_late();
         self.collect_finished(now);
         self.idle_subreaper.enforce_deadline(now);
+        if let Some(calls) = &mut self.calls {
+            calls.enforce_deadline(now);
+        }
         for (number, command) in &mut self.commands {
             if command.enforce_deadlines(now, stopped).is_err() {
                 // A command that cannot be killed alone is killed with everything else.
@@ -327,9 +357,13 @@ impl Init {
             let reports = command.take_reports(*number);
             match &self.inside {
                 Some(inside) if is_inside(*number) => inside.report(*number, reports),
-                _ => self.reports.extend(reports),
+                _ => {
+                    self.reports.extend(command.refused_calls_before(*number, &reports));
+                    self.reports.extend(reports);
+                }
             }
         }
+        self.report_finished_renames();
         self.commands.retain(|_, command| !command.is_forgotten());
         Next::Continue
     }
@@ -338,6 +372,9 @@ impl Init {
     /// for a command whose end was already reported to the client.
     fn collect_finished(&mut self, now: Instant) {
         for done in self.commands.values_mut().filter_map(Command::take_finished) {
+            if let Some(calls) = &mut self.calls {
+                calls.forget_family(done.process());
+            }
             if self.stopped.is_some() {
                 self.idle_subreaper.release(done);
             } else {
@@ -454,7 +491,9 @@ impl Init {
                     self.commands.values().for_each(Command::wake_to_end);
                 }
             }
+            Request::FinishRenames => self.finish_renames(),
             Request::Continue => {
+                self.resume_renames();
                 self.stops_late = false;
                 if matches!(self.stopped.take(), Some(Stopped::Signal | Stopped::Both)) {
                     let _ = raw::kill(-1, libc::SIGCONT);
@@ -479,6 +518,7 @@ impl Init {
                 let commands = self.commands.range(..FIRST_NUMBER);
                 for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
                     self.reports.push_back(command.record(*number));
+                    self.reports.extend(command.refused_calls(*number));
                     if command.is_gone() {
                         self.reports.push_back((Report::Gone { number: *number }, Vec::new()));
                     }
@@ -582,6 +622,10 @@ impl Init {
             client.shut_down();
         }
         self.commands.values().for_each(Command::leave_reports_to_init);
+        // A later client does not know that it has to continue.
+        if self.stopped.is_none() {
+            self.resume_renames();
+        }
     }
 
     /// Sends queued reports, as far as the client receives them.

@@ -2,16 +2,19 @@
 //! closed, and the command starts, or init starts to serve.
 
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
 
 use rustix::io::Errno;
 
 use super::filesystem::Files;
-use super::privileges::Restrictions;
+use super::privileges::{CallListening, Restrictions};
 use super::{Init, InnerStreams};
 use crate::address_space::AddressSpace;
 use crate::channel::{Channel, FromInit};
 use crate::command::{self, Prepared, Program};
 use crate::identity::Identity;
+use crate::init::calls::Calls;
+use crate::init::renames::Rights;
 use crate::landlock::Ruleset;
 use crate::mounts::{At as _, Failure};
 use crate::network::{Listeners, StubListeners};
@@ -58,7 +61,12 @@ pub(super) fn start(
     restrictions: Restrictions,
     addresses: AddressSpace,
 ) -> Result<Init, Failure> {
-    let Restrictions { landlock, ruleset, refused_calls } = restrictions;
+    let Restrictions { landlock, ruleset, calls } = restrictions;
+    let (refused_calls, kept_calls) = match calls {
+        Some(CallListening::Supervisor(listener)) => (Some(listener), None),
+        Some(CallListening::Init(listener)) => (None, Some(listener)),
+        None => (None, None),
+    };
     let OpenStreams { inner, terminal } = streams;
     let mut handed_out = SentDescriptors {
         terminal,
@@ -69,7 +77,7 @@ pub(super) fn start(
         listeners: helper.listeners(),
         stub: helper.stub_listeners(),
     };
-    let ready = handed_out.ready(files.proc_missing, landlock);
+    let ready = handed_out.ready(kept_calls.is_some(), files.proc_missing, landlock);
     let report_ready = |handed_out: &SentDescriptors| {
         channel
             .send(&ready.encode(), &handed_out.each().collect::<Vec<_>>())
@@ -105,6 +113,7 @@ pub(super) fn start(
     let own = [channel.as_fd()].into_iter().chain(ruleset.as_ref().map(|rules| rules.as_fd()));
     let own = own.chain(inner.iter().flat_map(command::Streams::each));
     let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
+    let own = own.chain(kept_calls.iter().map(|listener| listener.as_fd()));
     let own = own.chain(handed_out.each()).chain(inside.iter().map(init::serve::Inside::listener));
     close_others(&spec, own.collect())?;
     let JailSpec { identity, rlimits, task, locks: kept, .. } = spec;
@@ -116,7 +125,9 @@ pub(super) fn start(
             let report = || if starts_before_report { report_ready(&handed_out) } else { Ok(()) };
             let rules = ruleset.as_ref();
             let started = start_command(channel, &command, rlimits, &streams, rules, report)?;
-            Init::Once(started, init::renames::Renames::new(ruleset))
+            let ruleset = ruleset.map(Rc::new);
+            let calls = kept_calls.map(|listener| Calls::new(listener, Rights::OfInit, ruleset));
+            Init::Once(started, calls)
         }
         (Task::Serve { listener, lease, processors, .. }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0)
@@ -131,7 +142,7 @@ pub(super) fn start(
             let resources = (root, handed_out.listeners);
             let parts = (users, rlimits, ruleset);
             let init = init::serve::Init::new(listener, descriptors, resources, lease, parts);
-            let init = init.starting_on(processors).serving_inside(inside);
+            let init = init.starting_on(processors).serving_inside(inside).answering(kept_calls);
             Init::Serve(Box::new(init), addresses)
         }
         _ => {
@@ -211,13 +222,14 @@ struct SentDescriptors {
 }
 
 impl SentDescriptors {
-    fn ready(&self, proc_missing: bool, landlock: i32) -> FromInit {
+    fn ready(&self, follows_renames: bool, proc_missing: bool, landlock: i32) -> FromInit {
         FromInit::Ready {
             terminal: self.terminal.is_some(),
             upper: self.upper.is_some(),
             root: self.root.is_some(),
             mounts: self.mounts.is_some(),
             refused_calls: self.refused_calls.is_some(),
+            follows_renames,
             listeners: self.listeners.is_some() || self.stub.is_some(),
             proc_missing,
             landlock,
@@ -234,7 +246,7 @@ impl SentDescriptors {
     }
 
     /// Closes what was sent. A persistent jail keeps its root and its listeners for a later keeper,
-    /// but not the listener for refused calls: who holds that could let them continue.
+    /// but not the listener for refused calls that the keeper has: who holds that could let them continue.
     fn close(&mut self, task: &Task) {
         self.refused_calls = None;
         (self.terminal, self.upper, self.mounts, self.stub) = (None, None, None, None);

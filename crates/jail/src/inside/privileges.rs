@@ -22,8 +22,16 @@ pub(super) struct Restrictions {
     /// Landlock's version; 0 where the kernel has none.
     pub(super) landlock: i32,
     pub(super) ruleset: Option<Ruleset>,
-    /// By which the supervisor hears of refused system calls.
-    pub(super) refused_calls: Option<OwnedFd>,
+    /// By which refused system calls are heard of.
+    pub(super) calls: Option<CallListening>,
+}
+
+/// Who hears of refused system calls.
+pub(super) enum CallListening {
+    /// The supervisor, by this listener.
+    Supervisor(OwnedFd),
+    /// Init, by this listener, because the filter also asks about renames.
+    Init(OwnedFd),
 }
 
 /// Creates the rules of Landlock, hides the outer control groups and gives up all privileges.
@@ -41,7 +49,7 @@ pub(super) fn give_up(
     sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
     group_view::mount(groups, upper_group)
         .at(Wall::Cgroup, || "show the own control groups".to_owned())?;
-    restrictions.refused_calls = drop_privileges(spec, files)?;
+    restrictions.calls = drop_privileges(spec, files)?;
     Ok(restrictions)
 }
 
@@ -73,13 +81,13 @@ fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure>
         }
         _ => None,
     };
-    Ok(Restrictions { landlock, ruleset, refused_calls: None })
+    Ok(Restrictions { landlock, ruleset, calls: None })
 }
 
 /// Gives up the caller's session, the ids that built the jail, every capability and system calls. An init
 /// of many commands keeps the capabilities to start them as several users. Returns the listener for
-/// refused system calls, if the supervisor is to have it.
-fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<OwnedFd>, Failure> {
+/// refused system calls, if there is one.
+fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<CallListening>, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
@@ -113,17 +121,18 @@ fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<OwnedFd>, Fa
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
+    // Init learns from `/proc` what is renamed.
+    let follows_renames = files.lacks_renames && !files.proc_missing;
     let installed = match spec.reports_refused_calls {
-        true => {
-            // The supervisor of one command lives as long as the jail. Without one a call that is
-            // followed would fail, so the commands of a persistent jail rename as the kernel can.
-            let follows_renames = files.lacks_renames && matches!(spec.task, Task::Once { .. });
-            seccomp::install_reporting(files.set_id_bits, follows_renames)
-        }
+        true => seccomp::install_reporting(files.set_id_bits, follows_renames),
         false => seccomp::install(seccomp::program(files.set_id_bits)).map(|()| None),
     };
-    let refused_calls = installed.at(Wall::Seccomp, words("install the filter"))?;
+    let listener = installed.at(Wall::Seccomp, words("install the filter"))?;
+    let calls = listener.map(|listener| match follows_renames {
+        true => CallListening::Init(listener),
+        false => CallListening::Supervisor(listener),
+    });
     // Commands inherit this; signals that the caller ignores are not ignored inside.
     sys::reset_signals();
-    Ok(refused_calls)
+    Ok(calls)
 }

@@ -12,7 +12,8 @@ const CONTINUE: u32 = 1;
 /// A call whose thread waits for the answer.
 #[derive(Debug)]
 pub(super) struct Notification {
-    id: u64,
+    /// By which the kernel knows it.
+    pub(super) id: u64,
     /// The thread, by its id in this process's namespace; 0 if it is not in it.
     pub(super) thread: i32,
     pub(super) call: Call,
@@ -29,13 +30,6 @@ impl Notification {
         let number = data.nr.cast_unsigned();
         let call = Call { architecture: data.arch, number, arguments: data.args };
         Ok(Self { id, thread: pid.cast_signed(), call })
-    }
-
-    /// Whether the thread still waits: what was read of it before belongs to it, and not to another
-    /// one that got its id.
-    pub(super) fn is_waiting(&self, listener: &OwnedFd) -> bool {
-        let mut id = self.id;
-        ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_ID_VALID, (&raw mut id).cast()).is_ok()
     }
 
     /// Lets the call fail with an errno, or succeed without having been made where that is 0.
@@ -64,6 +58,12 @@ impl Notification {
             sent => sent,
         }
     }
+}
+
+/// Whether the thread of the call with this id still waits: what was read of the thread before belongs to
+/// it, and not to another one that got its number.
+pub(super) fn is_waiting(listener: &OwnedFd, mut id: u64) -> bool {
+    ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_ID_VALID, (&raw mut id).cast()).is_ok()
 }
 
 fn ioctl(listener: &OwnedFd, request: libc::Ioctl, argument: *mut libc::c_void) -> io::Result<()> {

@@ -18,7 +18,6 @@ use super::command::{Command, Stage};
 use super::context::{Context, KEPT};
 use super::excess::Excess;
 use super::jail::{Jail, SOCKET};
-use super::pause::Pause;
 use super::reactor::{Interest, Source};
 use super::record::{self, EndedRecord, JailRecord, Record};
 use super::sandbox::{Lifecycle, Sandbox};
@@ -191,7 +190,7 @@ impl Sandbox {
         let (init, paused) = (record.init, record.paused);
         let mut jail = Jail::new(life, None, groups, record);
         if paused {
-            jail.pause = Pause::paused();
+            jail.pause.was_paused();
         } else if jail.group.can_stop() {
             // It may have been held for a client that has disconnected.
             let _ = jail.group.resume(init);

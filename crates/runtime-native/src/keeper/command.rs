@@ -457,6 +457,11 @@ impl Command {
         }
     }
 
+    /// Records the refused system calls of which init has heard while it ran.
+    pub(super) fn add_refused(&mut self, calls: RefusedCalls) {
+        self.refused_calls.add(calls);
+    }
+
     /// The names of the system calls that were refused while it ran.
     pub(super) fn refused_calls(&self) -> Vec<String> {
         self.refused_calls.names().into_iter().map(str::to_owned).collect()

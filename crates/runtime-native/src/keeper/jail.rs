@@ -51,8 +51,8 @@ pub(super) struct Jail {
     pub(super) root: Option<OwnedFd>,
     pub(super) group: Group,
     pub(super) pause: Pause,
-    /// Hears of refused system calls. An adopted jail has none: it ended with the earlier keeper,
-    /// and from then on the kernel fails these calls with `ENOSYS`.
+    /// Hears of refused system calls, unless init does. An adopted jail has none: it ended with the earlier
+    /// keeper, and from then on the kernel fails these calls with `ENOSYS`.
     pub(super) call_listener: Option<Watched<CallListener>>,
     /// Its stored record.
     pub(super) record: record::JailRecord,
@@ -74,7 +74,7 @@ impl Jail {
         record: record::JailRecord,
     ) -> Self {
         let waiting = VecDeque::new();
-        let pause = Pause::default();
+        let pause = Pause::following_renames(record.follows_renames);
         let control = None;
         Self {
             pidfd: life,

@@ -313,6 +313,7 @@ impl Sandbox {
             serving_process,
             root,
             refused_calls,
+            follows_renames,
             cgroup,
             host_start,
             listeners,
@@ -333,12 +334,13 @@ impl Sandbox {
             isolation,
             paused: false,
             takes_limits: true,
+            follows_renames,
             skeleton: self.skeleton.take(),
             network: None,
         };
         // From here on init is killed when a step fails.
         let mut jail = Jail::new(life?, Some(root), group, record);
-        // Without it the kernel fails the calls.
+        // Without it the kernel fails the calls, unless init has it.
         let source = Source::RefusedCalls(self.key);
         jail.call_listener = refused_calls
             .and_then(|listener| context.reactor.watch(listener, source, Interest::IN).ok());

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The keeper waits for a command that is being started, since its process could be created outside
-//! of the stopped group. If init is alone, nothing is stopped: to move init out of a group and back
+//! of the stopped group. Where init follows renames, it finishes those that are under way meanwhile: a thread
+//! that waits for its rename cannot be stopped. If init is alone, nothing is stopped: to move init out of a group and back
 //! takes the kernel longer than all the rest. So if no command runs, the keeper first notifies
 //! init, which makes the idle subreaper exit, and waits a moment for that. Control groups stop
 //! processes if they can; else init does so by a signal. To end a process that a group has stopped,
@@ -34,6 +35,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_POLL: Duration = Duration::from_millis(1);
 const MAX_POLL: Duration = Duration::from_millis(20);
 
+/// How long the renames that are under way may take until processes are stopped nevertheless.
+const RENAMES_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long the idle subreaper may take to exit, and how long until the first check.
 const EMPTY_TIMEOUT: Duration = Duration::from_millis(5);
 const FIRST_EMPTY_POLL: Duration = Duration::from_micros(200);
@@ -49,7 +53,22 @@ pub(super) struct Pause {
     pub(super) waiting: Vec<ClientId>,
     /// Init has stopped everything, so the group may be thawed.
     thaw: bool,
+    renames: Renames,
     phase: Phase,
+}
+
+/// The renames that init makes for its commands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Renames {
+    /// It makes none.
+    #[default]
+    None,
+    /// Some may be under way.
+    Possible,
+    /// It was asked to finish those that are under way.
+    Finishing { since: BootTime },
+    /// None is under way.
+    Finished,
 }
 
 #[derive(Debug, Default)]
@@ -108,9 +127,23 @@ pub(super) enum Step {
 }
 
 impl Pause {
-    /// The state of a jail that an earlier keeper has paused.
-    pub(super) fn paused() -> Self {
-        Self { is_requested: true, phase: Phase::Stopped { by: Method::Group }, ..Self::default() }
+    /// The state of a running jail, whose init follows renames or not.
+    pub(super) fn following_renames(follows: bool) -> Self {
+        let renames = if follows { Renames::Possible } else { Renames::None };
+        Self { renames, ..Self::default() }
+    }
+
+    /// Records that an earlier keeper has paused the jail.
+    pub(super) fn was_paused(&mut self) {
+        self.is_requested = true;
+        self.phase = Phase::Stopped { by: Method::Group };
+    }
+
+    /// Records that init has finished the renames that were under way.
+    pub(super) fn renames_finished(&mut self) {
+        if matches!(self.renames, Renames::Finishing { .. }) {
+            self.renames = Renames::Finished;
+        }
     }
 
     /// Whether commands can be started now.
@@ -142,6 +175,13 @@ impl Pause {
                 self.resume(group, init)
             }
             Phase::Settling if commands == Commands::Start => Step::Nothing,
+            Phase::Settling if self.renames == Renames::Possible => {
+                self.renames = Renames::Finishing { since: BootTime::now() };
+                Step::Send(Request::FinishRenames)
+            }
+            Phase::Settling if !self.renames_may_take().is_zero() => {
+                Step::Poll(self.renames_may_take())
+            }
             Phase::Settling if commands == Commands::Idle && has_others(group, init) => {
                 self.phase =
                     Phase::Emptying { since: BootTime::now(), poll_after: FIRST_EMPTY_POLL };
@@ -198,9 +238,22 @@ impl Pause {
         }
     }
 
+    /// How long the renames that are under way may still take.
+    fn renames_may_take(&self) -> Duration {
+        match self.renames {
+            Renames::Finishing { since } => {
+                RENAMES_TIMEOUT.saturating_sub(BootTime::now().since(since))
+            }
+            Renames::None | Renames::Possible | Renames::Finished => Duration::ZERO,
+        }
+    }
+
     fn resume(&mut self, group: &Group, init: i32) -> Step {
         let phase = std::mem::take(&mut self.phase);
         self.thaw = false;
+        if self.renames != Renames::None {
+            self.renames = Renames::Possible;
+        }
         let was_stopped = !matches!(
             phase,
             Phase::Stopping { by: Method::None, .. } | Phase::Stopped { by: Method::None }
@@ -269,7 +322,8 @@ mod tests {
     #[test]
     fn it_goes_on_when_the_last_lets_go() {
         let group = Group::default();
-        let mut pause = Pause::paused();
+        let mut pause = Pause::default();
+        pause.was_paused();
         pause.holders.insert(ClientId(1));
         pause.is_requested = false;
         assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);
@@ -283,9 +337,35 @@ mod tests {
     }
 
     #[test]
+    fn renames_are_finished_before_anything_is_stopped() {
+        let group = Group::default();
+        let mut pause = Pause::following_renames(true);
+        // Before it was asked, init has nothing to say.
+        pause.renames_finished();
+        pause.is_requested = true;
+        for _ in 0..2 {
+            let step = pause.step(&group, NOBODY, Commands::Run);
+            assert_eq!(step, Step::Send(Request::FinishRenames));
+            let step = pause.step(&group, NOBODY, Commands::Run);
+            assert!(matches!(step, Step::Poll(left) if left <= RENAMES_TIMEOUT), "{step:?}");
+            // Nobody wants it any more, and then somebody does.
+            pause.is_requested = false;
+            assert_eq!(pause.step(&group, NOBODY, Commands::Run), Step::Resumed);
+            pause.is_requested = true;
+        }
+        let step = pause.step(&group, NOBODY, Commands::Run);
+        assert_eq!(step, Step::Send(Request::FinishRenames));
+        pause.renames_finished();
+        let step = pause.step(&group, NOBODY, Commands::Run);
+        assert_eq!(step, Step::Send(Request::Stop { by_signal: true }));
+        assert_eq!(pause.step(&group, NOBODY, Commands::Run), Step::Stopped);
+    }
+
+    #[test]
     fn who_copies_files_is_not_disturbed_by_what_is_to_end() {
         let group = Group::default();
-        let mut pause = Pause::paused();
+        let mut pause = Pause::default();
+        pause.was_paused();
         pause.holders.insert(ClientId(1));
         pause.stopped_by_init();
         assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);

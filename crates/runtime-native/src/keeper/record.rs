@@ -106,6 +106,9 @@ pub(super) struct JailRecord {
     /// Whether its init knows the request to change the limits of commands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) takes_limits: bool,
+    /// Whether its init follows renames, which it must finish before its processes are stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) follows_renames: bool,
     /// The name of the skeleton that is its root's lower layer.
     #[serde(default)]
     pub(super) skeleton: Option<String>,

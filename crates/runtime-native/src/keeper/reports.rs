@@ -156,6 +156,19 @@ impl Sandbox {
                 self.listed(context);
                 Ok(())
             }
+            Report::RefusedCalls { number, calls } => {
+                if let Some(command) = self.commands.get_mut(&number) {
+                    command.add_refused(calls);
+                }
+                Ok(())
+            }
+            Report::RenamesFinished => {
+                if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life {
+                    jail.pause.renames_finished();
+                }
+                self.step_pause(context);
+                Ok(())
+            }
             Report::Thaw => {
                 if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life {
                     jail.pause.stopped_by_init();

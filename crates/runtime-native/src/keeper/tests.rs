@@ -91,6 +91,7 @@ impl Fixture {
             isolation: stockade_plan::isolation(STATUS, Vec::new()),
             paused: false,
             takes_limits: true,
+            follows_renames: false,
             skeleton: None,
             network: None,
         };

@@ -15,6 +15,7 @@ use crate::channel::Channel;
 use crate::command::{self, Failure, Prepared, Program, Step, Streams};
 use crate::control::{Cause, Execute, Progress, Record, Report};
 use crate::landlock::Ruleset;
+use crate::refused_calls::{RefusedCall, RefusedCalls};
 use crate::rlimits::ResourceLimits;
 
 /// How long killing a command with all that it has started may take; after that the whole jail is
@@ -55,6 +56,8 @@ pub(super) struct Command {
     /// Why it is being ended, and the deadline for that.
     ending: Option<(Cause, Instant)>,
     reported: Reported,
+    /// The system calls that the filter has refused while it ran, where init hears of them.
+    refused_calls: RefusedCalls,
     forget: bool,
 }
 
@@ -65,6 +68,9 @@ struct SubreaperHandle {
     /// The subreaper is dead and reaped.
     reaped: bool,
 }
+
+/// A report with its file descriptors.
+pub(super) type OwnReport = (Report, Vec<OwnedFd>);
 
 /// What was reported about a command.
 #[derive(Debug, Default)]
@@ -107,6 +113,7 @@ impl Command {
             deadline: execute.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             ending: None,
             reported: Reported::default(),
+            refused_calls: RefusedCalls::default(),
             forget: false,
         };
         if let Err((step, error)) = command.try_start(execute, descriptors, parts) {
@@ -191,6 +198,11 @@ impl Command {
     /// Whether this process is the command's subreaper.
     pub(super) fn has_subreaper(&self, pid: i32) -> bool {
         self.handle.as_ref().is_some_and(|under| under.subreaper.is(pid) && !under.reaped)
+    }
+
+    /// The process id of its subreaper.
+    pub(super) fn subreaper(&self) -> Option<i32> {
+        self.handle.as_ref().filter(|under| !under.reaped).map(|under| under.subreaper.process())
     }
 
     /// Records that the subreaper is dead; false when it had not seen everything end.
@@ -330,6 +342,30 @@ impl Command {
 
     pub(super) fn is_forgotten(&self) -> bool {
         self.forget && self.gone && self.handle.is_none()
+    }
+
+    /// Records a refused system call, unless it has ended. From then on only init reports its end, because
+    /// the calls are reported before.
+    pub(super) fn note_refused(&mut self, call: RefusedCall) {
+        if !self.has_exited() && self.refused_calls.insert(call) {
+            self.leave_reports_to_init();
+        }
+    }
+
+    /// The refused calls, if its end is among these reports.
+    pub(super) fn refused_calls_before(
+        &self,
+        number: u64,
+        reports: &[OwnReport],
+    ) -> Option<OwnReport> {
+        let is_end = |report: &Report| matches!(report, Report::Exited { .. });
+        reports.iter().any(|(report, _)| is_end(report)).then(|| self.refused_calls(number))?
+    }
+
+    /// A report of the refused calls, if there are any.
+    pub(super) fn refused_calls(&self, number: u64) -> Option<OwnReport> {
+        let calls = self.refused_calls;
+        (!calls.is_empty()).then(|| (Report::RefusedCalls { number, calls }, Vec::new()))
     }
 
     /// The reports that were not sent yet.

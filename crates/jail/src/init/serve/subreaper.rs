@@ -143,6 +143,11 @@ impl Subreaper {
         self.process == process
     }
 
+    /// Its process id.
+    pub(super) const fn process(&self) -> i32 {
+        self.process
+    }
+
     /// Tells it to exit, as no further command will follow.
     pub(super) fn exit(&self) {
         self.shared.exits.store(true, Ordering::Release);

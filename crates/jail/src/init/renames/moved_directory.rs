@@ -10,6 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result};
 
+use super::place::Place;
 use crate::sys::rename_unfollowed;
 
 /// How often the content is moved again, because a process has added something meanwhile.
@@ -20,18 +21,12 @@ const OWNER_RIGHTS: RawMode = 0o700;
 const MODE: RawMode = 0o7777;
 
 /// Renames as `renameat2(2)` with these flags, and moves a directory that the kernel cannot rename.
-pub(super) fn rename(
-    (old_start, old): (&OwnedFd, &[u8]),
-    (new_start, new): (&OwnedFd, &[u8]),
-    flags: u32,
-) -> Result<()> {
-    let (old_path, new_path) = (text(old)?, text(new)?);
-    match rename_unfollowed((old_start.as_fd(), &old_path), (new_start.as_fd(), &new_path), flags) {
+pub(super) fn rename(old: &Place, new: &Place, flags: u32) -> Result<()> {
+    let (old_name, new_name) = (&*old.name, &*new.name);
+    match rename_unfollowed((old.parent.as_fd(), old_name), (new.parent.as_fd(), new_name), flags) {
         Err(Errno::XDEV) => {}
         renamed => return renamed,
     }
-    let old = Place::find(old_start, old)?;
-    let new = Place::find(new_start, new)?;
     if mount_of(old.parent.as_fd())? != mount_of(new.parent.as_fd())? {
         return Err(Errno::XDEV);
     }
@@ -67,28 +62,6 @@ const fn reason(error: Errno) -> Errno {
 
 fn text(path: &[u8]) -> Result<CString> {
     CString::new(path).map_err(|_| Errno::INVAL)
-}
-
-/// A name in a directory.
-struct Place {
-    parent: OwnedFd,
-    name: CString,
-}
-
-impl Place {
-    /// Splits a path at its last name.
-    fn find(start: &OwnedFd, path: &[u8]) -> Result<Self> {
-        let end = path.iter().rposition(|byte| *byte != b'/').ok_or(Errno::BUSY)?;
-        let path = &path[..=end];
-        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(0) => (&b"/"[..], &path[1..]),
-            Some(at) => (&path[..at], &path[at + 1..]),
-            None => (&b"."[..], path),
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = rustix::fs::openat(start, parent, flags, Mode::empty())?;
-        Ok(Self { parent, name: text(name)? })
-    }
 }
 
 fn mount_of(place: BorrowedFd<'_>) -> Result<u64> {
