@@ -8,10 +8,11 @@ use stockade_script::{
     LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey, uses_free_name,
 };
 
+use super::built_in::add_core;
 use super::error::Error;
 use super::resolve::{File, Resolver, split};
 use super::tree::Tree;
-use super::{CORE, SYSTEMS, core, systems};
+use super::{CORE, SYSTEMS, systems};
 use crate::imports::Imports;
 
 /// The stack on which files are parsed: the output of bundlers is deeply nested.
@@ -110,8 +111,7 @@ fn read(
     loader.emit(entries, &mut set)?;
     if loader.resolver.package("", CORE).is_ok_and(|found| found.is_none()) {
         set.absent.remove(CORE);
-        set.modules.push(core());
-        set.packages.push(LibraryPackage { name: CORE.to_owned(), version: None });
+        add_core(&mut set);
     }
     set.modules.push(systems());
     Ok(set)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stockade_script::LibrarySet;
 use tempfile::TempDir;
 
-use super::{Error, Selection, import_scan, load_installed};
+use super::{Error, Selection, built_in, import_scan, load_installed};
 use crate::imports::Imports;
 use crate::payload::Input;
 use crate::run::execute;
@@ -160,17 +160,20 @@ fn only_what_is_wanted_is_read() {
         |set: &LibrarySet| set.exported_specifiers().map(ToOwned::to_owned).collect::<Vec<_>>();
     let one =
         set(&["a", "b"], "import \"a/one\"; import \"a/none\"; import \"@directive-run/ai\";");
-    assert_eq!(exported(&one), ["a/one", "@directive-run/core"]);
+    assert_eq!(exported(&one), ["a/one", "@directive-run/core", "@directive-run/core/plugins"]);
     assert_eq!(one.absent["a/none"], "a/parts/none.js does not exist");
     assert_eq!(one.absent["@directive-run/ai"], "@directive-run/ai is not installed");
     assert_eq!(one.packages.len(), 2);
     // A subpath that is allowed by name is available without a request, and its siblings may not be
     // imported.
     let all = load_installed(directory.path(), &imports(&["a/one"]), Selection::All).unwrap();
-    assert_eq!(exported(&all), ["a/one", "@directive-run/core"]);
+    assert_eq!(exported(&all), ["a/one", "@directive-run/core", "@directive-run/core/plugins"]);
     assert!(imports(&["a/one"]).refusal("a").is_some());
-    assert_eq!(exported(&set(&["a", "a/one"], "\"a/one\"")), ["a/one", "@directive-run/core"]);
-    assert!(exported(&set(&["a/one"], "import \"a\"; import \"b\"")).len() == 1);
+    assert_eq!(
+        exported(&set(&["a", "a/one"], "\"a/one\"")),
+        ["a/one", "@directive-run/core", "@directive-run/core/plugins"]
+    );
+    assert_eq!(exported(&set(&["a/one"], "import \"a\"; import \"b\"")), exported(&built_in()));
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn a_directory_without_what_is_asked_for_is_refused() {
 fn the_small_core_stands_in_where_there_is_none() {
     let directory = packages(&[("a/package.json", "{\"type\": \"module\"}"), ("a/index.js", "")]);
     let source = "import { createModule, createSystem } from \"@directive-run/core\";\n\
-                  const s = createSystem({ module: createModule(\"m\", { init: (f) => { f.n = 1; } }) });\n\
+                  const s = createSystem({ module: createModule(\"m\", { schema: { facts: {} }, init: (f) => { f.n = 1; } }) });\n\
                   s.start();";
     let transcript = run(&directory, &["a"], source);
     assert_eq!(Value::Object(transcript.facts), json!({"n": 1}));
