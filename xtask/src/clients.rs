@@ -39,7 +39,12 @@ const fn client(
 }
 
 const CLIENTS: [Client; 11] = [
-    client("`e2b` for Python", ("e2b.txt", "e2b"), "served::e2b::e2b_for_python", ""),
+    client(
+        "`e2b` for Python",
+        ("e2b.txt", "e2b"),
+        "served::e2b::e2b_for_python",
+        "before 2.7.0 it ignores `E2B_SANDBOX_URL`, and needs TLS and a domain of ports (`stockade serve --sandbox-domain`)",
+    ),
     client("`e2b` for Python", ("e2b-old.txt", "e2b"), "served::e2b::an_older_e2b_for_python", ""),
     client(
         "`e2b` for JavaScript",
@@ -51,7 +56,7 @@ const CLIENTS: [Client; 11] = [
         "`e2b-code-interpreter` for Python",
         ("e2b.txt", "e2b-code-interpreter"),
         "served::e2b::e2b_code_interpreter_for_python",
-        "before 2.10.3 it ignores `E2B_SANDBOX_URL`, and needs TLS and a domain of ports (`stockade serve --sandbox-domain`)",
+        "before 2.10.3 as above",
     ),
     client(
         "`@e2b/code-interpreter`",

@@ -1,9 +1,9 @@
-//! Code in contexts: one client that reads nothing stops no other context, and code cannot write events of
-//! other contexts.
+//! Code in contexts: one client that reads nothing stops no other context, code cannot write events of other contexts,
+//! and cells may contain what notebooks have besides Python.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -208,4 +208,68 @@ fn code_cannot_forge_events(world: &World) {
     assert_eq!(output(&place.run(&victim, "print(secret)")).trim(), "41");
 }
 
-as_root_and_as_user!(a_slow_client_stops_no_other_context, code_cannot_forge_events);
+/// Cells as people write them in notebooks, each with a part of what they give, or of their error.
+const CELLS: [(&str, &str); 27] = [
+    ("!echo hi && [[ 1 == 1 ]] && echo there", "there"),
+    ("found = !printf 'a\\nb\\n'\nfound", "['a', 'b']"),
+    ("name = 'w'\n!echo {name} $name '{\"name\": 1}' {1..3}", "w w {\"name\": 1} 1 2 3"),
+    ("%time 6 * 7", "Wall time"),
+    ("%%time\nkept = 6 * 7\nkept", "42"),
+    ("%timeit -n 1 -r 1 kept", "1 run, 1 loop each"),
+    ("%cd /tmp\n%pwd", "/tmp"),
+    ("%env COLOR=red\n!echo $COLOR", "red"),
+    ("%%bash\nfor i in 1 2; do echo bash-$i; done\nexit 3", "bash-2"),
+    ("%%bash\nexit 3", "CalledProcessError"),
+    ("%%writefile part.py\ndef value():\n    return 'first'\n", "Writing part.py"),
+    ("%load_ext autoreload\n%autoreload 2\nfrom part import value\nvalue()", "first"),
+    ("%%writefile part.py\ndef value():\n    return 'changed'\n", "Overwriting part.py"),
+    ("value()", "changed"),
+    ("%%capture out\nprint('hidden')", ""),
+    ("out.stdout", "hidden"),
+    ("%%html\n<b>bold</b>", "<b>bold</b>"),
+    ("len?", "number of items"),
+    (
+        "from IPython.display import clear_output\nclear_output()\nget_ipython().system('echo called')",
+        "called",
+    ),
+    ("%matplotlib inline\n1", "1"),
+    ("%pip --version", "pip"),
+    ("text = '''\n%time\n!ls\n'''\nif text:\n    !echo inside\ntext", "%time"),
+    ("%matplotlib qt", "UsageError: %matplotlib takes inline"),
+    ("%load_ext sql", "UsageError: the extension sql"),
+    ("%absent", "UsageError: %absent is not supported. Supported are %autoreload"),
+    ("a = 1\n%%bash\nls", "UsageError: %%bash is for a whole cell"),
+    ("%reset -f\nkept", "NameError"),
+];
+
+fn cells_have_commands_and_magics(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let place = Place::new(&server, &key);
+    let context = place.context("python");
+    for (code, expected) in CELLS {
+        let events = place.run(&context, code);
+        let text = serde_json::to_string(&events).unwrap();
+        let quoted = serde_json::to_string(expected).unwrap();
+        assert!(text.contains(quoted.trim_matches('"')), "{code}\n{expected}\n{text}");
+        assert!(!text.contains("SyntaxError"), "{code}: {text}");
+    }
+    // An interruption ends the programs that the code runs, too.
+    let stream = place.start(&context, "!sleep 1234 | cat");
+    let until = |is_there: bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while place.sh("ps -e -o args").contains("sleep 1234") != is_there {
+            assert!(Instant::now() < deadline, "the program runs: {}", !is_there);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until(true);
+    drop(stream);
+    until(false);
+}
+
+as_root_and_as_user!(
+    a_slow_client_stops_no_other_context,
+    code_cannot_forge_events,
+    cells_have_commands_and_magics
+);

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 
 # The longest line of a context, in bytes.
 LINE_BYTES = 48 << 20
@@ -110,8 +111,10 @@ class PythonContext:
         self.waiting = ("", "")
         self.run = None
         self.count = 0
+        # The results, where the code keeps them.
+        self.captured = None
         self.names = {"__name__": "__main__", "__builtins__": builtins, "__doc__": None}
-        self.names["display"] = self.display
+        self.names.update(display=self.display, get_ipython=lambda: self.shell)
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
 
@@ -142,8 +145,13 @@ class PythonContext:
     def display(self, *values, raw=False, **_):
         """Shows values. With `raw`, each is its forms by their media type."""
         for value in values:
-            forms = {kind: encoded(form) for kind, form in value.items()} if raw else bundle(value)
-            self.event({"type": "result", "main": False, "forms": forms})
+            self.show(False, {kind: encoded(form) for kind, form in value.items()} if raw else bundle(value))
+
+    def show(self, is_main, forms):
+        if self.captured is not None:
+            self.captured.append(forms)
+        else:
+            self.event({"type": "result", "main": is_main, "forms": forms})
 
     def serve(self):
         os.environ.setdefault("MPLBACKEND", "Agg")
@@ -152,8 +160,9 @@ class PythonContext:
         sys.stdin = open(os.devnull)
         main = type(sys)("__main__")
         main.__dict__.update(self.names)
-        sys.meta_path.insert(0, DisplayFinder(self.display))
+        sys.meta_path.insert(0, DisplayFinder(self.display, self.names["get_ipython"]))
         self.names = main.__dict__
+        self.shell = Shell(self)
         sys.modules["__main__"] = main
         lines = self.channel.makefile("rb")
         # An interruption is only for code that runs.
@@ -212,6 +221,8 @@ class PythonContext:
             finally:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
         except BaseException as error:
+            # What programs have written comes before it.
+            self.drain()
             self.failed(error)
         for name in request.get("env") or {}:
             if name in before:
@@ -227,15 +238,30 @@ class PythonContext:
 
     def failed(self, error):
         name = type(error).__name__
-        trace = error.__traceback__
-        # The frames of this program are not those of the code.
-        own = PythonContext.failed.__code__.co_filename
-        while trace is not None and trace.tb_frame.f_code.co_filename == own:
-            trace = trace.tb_next
-        text = "".join(traceback.format_exception(type(error), error, trace))
+        if isinstance(error, UsageError):
+            text = f"{name}: {error}"
+        elif isinstance(error, SyntaxError) and str(error.filename).startswith("<cell "):
+            text = "".join(traceback.format_exception_only(type(error), error))
+        else:
+            trace = without_own_frames(error.__traceback__)
+            text = "".join(traceback.format_exception(type(error), error, trace))
         self.event({"type": "error", "name": name, "value": str(error), "traceback": text})
 
     def evaluate(self, code):
+        if self.shell.reloader.is_on:
+            self.shell.reloader.reload()
+        try:
+            value = self.value_of(code)
+        finally:
+            if self.shell.reloader.is_on:
+                self.shell.reloader.note()
+        if value is not None:
+            self.names["_"] = value
+            if not is_figure_part(value):
+                self.show(True, bundle(value))
+
+    def value_of(self, code):
+        """Runs code. The value of its last expression, which does not end with a semicolon."""
         source = translated(code)
         name = f"<cell {self.count}>"
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
@@ -246,11 +272,8 @@ class PythonContext:
         if tree.body:
             self.step(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
         if last is not None:
-            value = self.step(compile(last, name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
-            if value is not None:
-                self.names["_"] = value
-                if not is_figure_part(value):
-                    self.event({"type": "result", "main": True, "forms": bundle(value)})
+            return self.step(compile(last, name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        return None
 
     def step(self, code):
         value = eval(code, self.names)
@@ -265,16 +288,35 @@ class PythonContext:
             return
         for number in pyplot.get_fignums():
             figure = pyplot.figure(number)
-            image = io.BytesIO()
-            figure.savefig(image, format="png", bbox_inches="tight")
-            forms = {"text/plain": repr(figure), "image/png": encoded(image.getvalue())}
+            forms = {"text/plain": repr(figure)}
+            for form in self.shell.figure_formats:
+                image = io.BytesIO()
+                scale = 2 if form == "retina" else 1
+                kind = "svg" if form == "svg" else "png"
+                figure.savefig(image, format=kind, dpi=figure.dpi * scale, bbox_inches="tight")
+                if kind == "svg":
+                    forms["image/svg+xml"] = image.getvalue().decode()
+                else:
+                    forms["image/png"] = encoded(image.getvalue())
             try:
                 from e2b_charts import chart_figure_to_dict
                 forms["e2b/chart"] = chart_figure_to_dict(figure)
             except Exception:
                 pass
-            self.event({"type": "result", "main": True, "forms": forms})
+            self.show(True, forms)
         pyplot.close("all")
+
+
+def without_own_frames(trace):
+    """The traceback without the frames of this program, which are not those of the code."""
+    kept, frames = None, []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    for frame in reversed(frames):
+        if frame.tb_frame.f_globals is not globals():
+            kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
 
 
 def is_figure_part(value):
@@ -282,51 +324,6 @@ def is_figure_part(value):
     items = value if isinstance(value, (list, tuple)) and value else [value]
     modules = sys.modules.get("matplotlib.pyplot") and [type(item).__module__ or "" for item in items]
     return bool(modules) and all(module.startswith("matplotlib") for module in modules)
-
-
-def ends_silently(source):
-    lines = [line for line in source.splitlines() if line.strip()]
-    return bool(lines) and lines[-1].split("#")[0].rstrip().endswith(";")
-
-
-def outdented(code):
-    """The code without the indentation of its first line, which clients leave in texts of several lines."""
-    first = next((line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    indent = first[:len(first) - len(first.lstrip())]
-    try:
-        # Texts in the code keep their lines if it can do without.
-        ast.parse(code)
-        return code
-    except SyntaxError:
-        return "\n".join(line.removeprefix(indent) for line in code.split("\n")) if indent else code
-
-
-def translated(code):
-    """The code, in which lines `!command` and `%pip …` are calls."""
-    code = outdented(code)
-    if not any(line.lstrip().startswith(("!", "%")) for line in code.splitlines()):
-        return code
-    try:
-        ast.parse(code)
-        return code
-    except SyntaxError:
-        pass
-    lines = []
-    for line in code.splitlines():
-        text = line.lstrip()
-        indent = line[:len(line) - len(text)]
-        if text.startswith("!"):
-            lines.append(f"{indent}__import__('subprocess').run({text[1:]!r}, shell=True) and None")
-        elif text.startswith("%pip"):
-            command = f"{sys.executable} -m {text[1:]}"
-            lines.append(f"{indent}__import__('subprocess').run({command!r}, shell=True) and None")
-        elif text.startswith("%cd "):
-            lines.append(f"{indent}__import__('os').chdir({text[4:].strip()!r})")
-        elif text.startswith(("%matplotlib", "%load_ext", "%config")):
-            lines.append(f"{indent}pass")
-        else:
-            lines.append(line)
-    return "\n".join(lines)
 
 
 # --- contexts of other languages ------------------------------------------------------------------------------
@@ -670,7 +667,8 @@ class Driver:
             return
         try:
             if isinstance(context, PythonProcess):
-                os.kill(context.pid, signal.SIGINT)
+                # As from a terminal, it is for the programs that the code runs, too.
+                os.killpg(context.pid, signal.SIGINT)
             else:
                 # These cannot continue after an interruption.
                 os.killpg(context.pid, signal.SIGKILL)

@@ -18,7 +18,15 @@ use super::events::{Control, Events, Queue, input_of};
 use super::{Context, Run, new_context};
 
 /// The program.
-const PROGRAM: &str = concat!(include_str!("forms.py"), "\n", include_str!("driver.py"));
+const PROGRAM: &str = concat!(
+    include_str!("forms.py"),
+    "\n",
+    include_str!("cells.py"),
+    "\n",
+    include_str!("magics.py"),
+    "\n",
+    include_str!("driver.py")
+);
 /// How long it may take to start, and to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest line that it may write, in bytes.

@@ -106,6 +106,10 @@ KINDS = {
 }
 
 
+def clear_output(wait=False):
+    """Does nothing: what was shown has been sent."""
+
+
 class DisplayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds `IPython.display`, from which code that shows values imports `display`: the package's own with the function of this
     program in it, since there is no kernel of IPython, or what the class has for a machine without the package.
@@ -113,8 +117,8 @@ class DisplayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     NAMES = ("IPython", "IPython.display")
 
-    def __init__(self, display):
-        self.display = display
+    def __init__(self, display, get_ipython):
+        self.display, self.get_ipython = display, get_ipython
         self.installed = None
 
     def find_spec(self, name, path=None, target=None):
@@ -134,8 +138,10 @@ class DisplayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module):
         if self.installed is not None:
             self.installed.exec_module(module)
-        elif module.__name__ == self.NAMES[1]:
-            module.Image = Image
+        elif module.__name__ == self.NAMES[0]:
+            module.get_ipython = self.get_ipython
+        else:
+            module.Image, module.clear_output = Image, clear_output
             for name, kind in KINDS.items():
                 setattr(module, name, type(name, (Shown,), {"KIND": kind}))
         module.display = self.display

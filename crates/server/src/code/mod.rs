@@ -1,4 +1,4 @@
-//! Runs code in contexts that keep their state. One program of ours, `driver.py` after `forms.py`, runs in the sandbox on its own
+//! Runs code in contexts that keep their state. One program of ours, `driver.py` after its parts, runs in the sandbox on its own
 //! `python3`, as a command of the sandbox's user; a context of Python is a fork of it, one of another language is
 //! the interpreter that the sandbox has. The dialects translate requests and events.
 //!
