@@ -11,7 +11,7 @@ use stockade_api::KeyDirectory;
 use stockade_cli::args::serve::LogFormat;
 use stockade_core::{Code, Problem, parse_bytes};
 use stockade_server::Limits;
-use stockade_server::tcp::{Acceptor, AllowedHosts, Listener};
+use stockade_server::tcp::{Acceptor, AllowedHosts, AllowedOrigins, Listener};
 
 use crate::cluster::ClusterOptions;
 use crate::log::LogOptions;
@@ -29,6 +29,8 @@ pub(crate) struct ListenOptions {
     address: Option<SocketAddr>,
     tls: Option<(PathBuf, PathBuf)>,
     allowed_hosts: Vec<String>,
+    allowed_origins: AllowedOrigins,
+    has_public_ports: bool,
     allow_plaintext: bool,
     allow_no_keys: bool,
     limits: Limits,
@@ -94,11 +96,14 @@ impl ListenOptions {
             text("STOCKADE_PUBLIC_URL"),
             values.login().cloned(),
         )?;
-        let names = text("STOCKADE_ALLOWED_HOST").unwrap_or_default();
-        let names = names.split(',').map(|name| name.trim().to_owned());
+        let list = |name: &str| {
+            let text = text(name).unwrap_or_default();
+            let all: Vec<_> = text.split(',').map(|it| it.trim().to_owned()).collect();
+            all.into_iter().filter(|it| !it.is_empty())
+        };
         let cluster = ClusterOptions::new(values)?;
         // A browser sends the names of both.
-        let names = names.filter(|name| !name.is_empty()).chain(web.public_name());
+        let names = list("STOCKADE_ALLOWED_HOST").chain(web.public_name());
         let names = names.chain(cluster.as_ref().and_then(ClusterOptions::host_name));
         Ok(Self {
             limits: Limits { requests: Some(requests), bytes: bytes.transpose()? },
@@ -107,6 +112,8 @@ impl ListenOptions {
             address: address.transpose()?,
             tls,
             allowed_hosts: names.collect(),
+            allowed_origins: AllowedOrigins::new(list("STOCKADE_ALLOWED_ORIGIN"))?,
+            has_public_ports: values.is_on("STOCKADE_PUBLIC_PORTS")?,
             allow_plaintext: values.is_on("STOCKADE_ALLOW_PLAINTEXT")?,
             allow_no_keys: values.is_on("STOCKADE_ALLOW_NO_KEYS")?,
             web,
@@ -208,6 +215,16 @@ impl ListenOptions {
         AllowedHosts::new(self.allowed_hosts.iter().cloned().chain(own))
     }
 
+    /// The origins whose pages may use the server.
+    pub(crate) fn allowed_origins(&self) -> AllowedOrigins {
+        self.allowed_origins.clone()
+    }
+
+    /// Whether ports of sandboxes of E2B's clients need no token by default.
+    pub(crate) const fn has_public_ports(&self) -> bool {
+        self.has_public_ports
+    }
+
     /// The options of what browsers use, for a listener at this address.
     ///
     /// # Errors
@@ -273,6 +290,7 @@ mod tests {
         for bad in ["STOCKADE_REQUESTS_PER_MINUTE", "STOCKADE_BYTES_PER_MINUTE", "STOCKADE_LOG"] {
             assert!(options(&Serve::default(), "", &[(bad, "x")]).is_err(), "{bad}");
         }
+        assert!(options(&Serve::default(), "allowed-origin = ['*']", &[]).is_err());
         for bad in ["8080", "localhost:8080", "127.0.0.1"] {
             assert!(options(&Serve::default(), "", &[("STOCKADE_LISTEN", bad)]).is_err(), "{bad}");
         }

@@ -50,7 +50,7 @@ const fn option(
     Definition { name, kind, default, about }
 }
 
-const OPTIONS: [Definition; 24] = [
+const OPTIONS: [Definition; 26] = [
     option("listen", Kind::Text, "`127.0.0.1:8080`", "the address and port for clients over TCP"),
     option("data-dir", Kind::Text, "the user's", "the data directory"),
     option(
@@ -90,6 +90,18 @@ const OPTIONS: [Definition; 24] = [
         Kind::List(b','),
         "those of the loopback",
         "further host names under which clients address the server",
+    ),
+    option(
+        "allowed-origin",
+        Kind::List(b','),
+        "none",
+        "the origins whose web pages are served with a key or a token",
+    ),
+    option(
+        "public-ports",
+        Kind::Switch,
+        "`false`",
+        "ports of programs in sandboxes of E2B's clients need no token, unless `allowPublicTraffic` is false",
     ),
     option(
         "sandbox-domain",
@@ -277,10 +289,11 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
     let number = |number: Option<u32>| number.map(|number| number.to_string().into());
     let switch = |is_on: bool| is_on.then(|| "true".into());
     let hosts = (!flags.allowed_host.is_empty()).then(|| flags.allowed_host.join(",").into());
+    let origins = (!flags.allowed_origin.is_empty()).then(|| flags.allowed_origin.join(",").into());
     let queues = (!flags.queues.is_empty()).then(|| flags.queues.join(",").into());
     let log = flags.log.and_then(|format| format.to_possible_value());
     let log = log.map(|format| format.get_name().into());
-    let all: [(&str, Option<OsString>); 24] = [
+    let all: [(&str, Option<OsString>); 26] = [
         ("listen", flags.listen.map(|address| address.to_string().into())),
         ("data-dir", data_dir.map(Into::into)),
         ("database-url", flags.database_url.clone().map(Into::into)),
@@ -291,6 +304,8 @@ fn of_flags(flags: &Serve, data_dir: Option<&Path>) -> BTreeMap<&'static str, Os
         ("tls-cert", path(&flags.tls_cert)),
         ("tls-key", path(&flags.tls_key)),
         ("allowed-host", hosts),
+        ("allowed-origin", origins),
+        ("public-ports", switch(flags.public_ports)),
         ("sandbox-domain", flags.sandbox_domain.clone().map(Into::into)),
         ("public-url", flags.public_url.clone().map(Into::into)),
         ("allow-plaintext", switch(flags.allow_plaintext)),

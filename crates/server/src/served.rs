@@ -19,7 +19,7 @@ use crate::handover::Handover;
 use crate::observe::{Watch, observe};
 use crate::openapi::{Api, describe_operations, document};
 use crate::opensandbox::Pool;
-use crate::tcp::{AllowedHosts, guard};
+use crate::tcp::{Allowed, AllowedHosts, AllowedOrigins, guard, share};
 use crate::web::playground;
 use crate::{e2b, local, mcp, opensandbox, web};
 
@@ -37,8 +37,12 @@ pub struct Backend {
     pub auth: Arc<HttpAuth>,
     /// The names of the server.
     pub hosts: AllowedHosts,
+    /// The origins whose pages may use it.
+    pub origins: AllowedOrigins,
     /// The host names of ports.
     pub site: PortSite,
+    /// Whether ports of sandboxes of E2B's clients need no token by default.
+    pub has_public_ports: bool,
     /// Sees each request.
     pub watch: Watch,
     /// What the other servers of the cluster are served, if there is one.
@@ -57,7 +61,8 @@ impl fmt::Debug for Backend {
 
 /// Everything that is served from these operations.
 pub fn routes(served: Backend) -> web::Served {
-    let (hosts, watch) = (served.hosts.clone(), served.watch.clone());
+    let (origins, watch) = (served.origins.clone(), served.watch.clone());
+    let allowed = Allowed { hosts: served.hosts.clone(), origins: origins.clone() };
     let code = Engine::default();
     let app = served.e2b(code.clone());
     let handover = served.cluster.as_ref().map(|cluster| {
@@ -70,10 +75,11 @@ pub fn routes(served: Backend) -> web::Served {
     let by_header =
         |router: Router| router.layer(middleware::from_fn_with_state(app.clone(), e2b::by_header));
     let main = by_header(routes)
-        .layer(middleware::from_fn_with_state(hosts, guard))
+        .layer(middleware::from_fn_with_state(allowed, guard))
         .layer(middleware::from_fn_with_state(watch, observe));
     let (own, _) = e2b::api(Some(app.clone())).fallback(unknown).into_parts();
-    web::Served { main, e2b: by_header(own), handover }
+    let e2b = by_header(own).layer(middleware::from_fn_with_state(origins, share));
+    web::Served { main, e2b, handover }
 }
 
 /// The OpenAPI document of all routes.
@@ -117,6 +123,7 @@ impl Backend {
             auth: Arc::clone(&self.auth),
             watch: self.watch.clone(),
             site: self.site.clone(),
+            has_public_ports: self.has_public_ports,
             code,
             is_clustered: self.cluster.is_some(),
         })
@@ -130,7 +137,9 @@ impl Backend {
             snippets,
             auth,
             hosts: _,
+            origins: _,
             site: _,
+            has_public_ports: _,
             watch,
             cluster: _,
             pool,

@@ -100,6 +100,8 @@ fn schemas_and_annotations_are_true(world: &World) {
         assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
         assert_eq!(tool["inputSchema"]["additionalProperties"], json!(false), "{tool}");
         assert_eq!(tool["outputSchema"]["type"], "object", "{tool}");
+        // Clients that check results know only the formats of JSON Schema.
+        assert!(!tool.to_string().contains("\"format\":\"uint"), "{tool}");
         let hints = &tool["annotations"];
         let reads =
             ["list", "playground_link", "ports", "read", "run_in_sandbox", "sandboxes", "search"];

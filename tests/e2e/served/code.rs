@@ -268,8 +268,41 @@ fn cells_have_commands_and_magics(world: &World) {
     until(false);
 }
 
+/// Whatever a program of JavaScript has at its top.
+fn javascript_awaits_and_imports_outside_of_functions(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let place = Place::new(&server, &key);
+    let context = place.context("javascript");
+    for (code, expected) in [
+        ("const one = await (async () => 1)(); one", "1"),
+        ("one + 1", "2"),
+        // A cell can run again.
+        ("const one = await (async () => 1)(); one", "1"),
+        ("await Promise.resolve('a; b' + `; c`)", "a; b; c"),
+        ("const { a, b: [c] } = await { a: 1, b: [2] }; a + c", "3"),
+        ("import fs, { readFileSync as read } from 'node:fs'\nread === fs.readFileSync", "true"),
+        ("import * as path from 'node:path'; path.sep", "/"),
+        ("for (let i = 0; i < 2; i++) { await null }\n5", "5"),
+        ("read === fs.readFileSync && path.sep", "/"),
+        // Names that the driver has itself.
+        (
+            "const vm = require('vm'), util = require('util'); let count = 1, run = 2, event = 3; event",
+            "3",
+        ),
+    ] {
+        let events = place.run(&context, code);
+        let result = events.iter().find(|event| event["type"] == "result");
+        let text = result.map(|event| event["results"]["text/plain"].clone());
+        assert_eq!(text, Some(json!(expected)), "{code} {events:?}");
+    }
+    let events = place.run(&context, "await Promise.reject(new RangeError('far'))");
+    assert!(events.iter().any(|event| event["error"]["ename"] == "RangeError"), "{events:?}");
+}
+
 as_root_and_as_user!(
     a_slow_client_stops_no_other_context,
     code_cannot_forge_events,
-    cells_have_commands_and_magics
+    cells_have_commands_and_magics,
+    javascript_awaits_and_imports_outside_of_functions
 );

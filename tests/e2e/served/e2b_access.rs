@@ -202,6 +202,63 @@ fn ports_are_public_on_request() {
     assert_eq!(statuses(&server, &open, 8000, "/index.html"), (401, 401));
 }
 
+/// With the default of E2B, and what people and programs then read at a port.
+#[test]
+fn an_option_makes_ports_public_as_at_e2b() {
+    let world = World::new(crate::harness::Identity::User);
+    let server = Server::start(&world, &["--public-ports"]);
+    let (key, _) = key(&world, &[]);
+    let header = format!("X-API-KEY: {key}");
+    let create = |network: Value| {
+        let request = json!({ "templateID": "base", "timeout": 600, "network": network });
+        let created = server.json("POST /v2/sandboxes", &[&header], &request);
+        assert_eq!(created.status, 201, "{}", created.text());
+        credentials(&created).id
+    };
+    let open = create(json!({ "denyOut": ["0.0.0.0/0"] }));
+    let closed = create(json!({ "denyOut": ["0.0.0.0/0"], "allowPublicTraffic": false }));
+    let get = |id: &str, headers: &[&str]| {
+        let host = format!("8000-{id}.{}", server.host());
+        server.raw(&head("GET /", &host, headers, b""), b"")
+    };
+    assert_eq!(get(&closed, &[]).status, 401);
+    // Nothing listens yet.
+    let of_program = get(&open, &[]);
+    assert_eq!((of_program.status, &of_program.value()["port"]), (502, &json!(8000)));
+    let of_browser = get(&open, &["user-agent: Mozilla/5.0 (X11; Linux x86_64)"]);
+    assert_eq!(of_browser.status, 502);
+    assert!(
+        of_browser.text().contains("<title>Closed Port Error</title>"),
+        "{}",
+        of_browser.text()
+    );
+    let serve = "import http.server as h\nclass H(h.BaseHTTPRequestHandler):\n def do_GET(self):\n  \
+                 self.send_response(200); self.end_headers(); self.wfile.write(str(self.headers).encode())\n\
+                 h.HTTPServer(('', 8000), H).serve_forever()";
+    let words = ["exec", "--detach", &open, "--", "python3", "-c", serve];
+    world.stockade(&words).finish().succeeds();
+    crate::daemons::wait_until("the server inside listens", || get(&open, &[]).status == 200);
+    // The application has its own keys, and may be used by pages of other origins.
+    let own =
+        ["Authorization: Bearer own", "Origin: https://app.example", "Sec-Fetch-Site: cross-site"];
+    let seen = get(&open, &own);
+    assert_eq!(seen.status, 200, "{}", seen.text());
+    for line in ["Host: 8000-", "Authorization: Bearer own", "Origin: https://app.example"] {
+        assert!(seen.text().contains(line), "{line} {}", seen.text());
+    }
+    let of_server = format!("Authorization: Bearer {key}");
+    assert!(!get(&open, &[&of_server]).text().contains(&key));
+    let paused = server.json(&format!("POST /sandboxes/{open}/pause"), &[&header], &json!({}));
+    assert_eq!(paused.status, 204, "{}", paused.text());
+    for _ in 0..2 {
+        let gone = get(&open, &[]);
+        assert_eq!(gone.status, 502, "{}", gone.text());
+        assert_eq!(gone.value()["message"], "The sandbox was not found");
+        let line = format!("DELETE /sandboxes/{open}");
+        server.request(&line, &[&header], b"");
+    }
+}
+
 #[test]
 fn what_belongs_to_a_sandbox_is_not_found_from_another() {
     let world = World::new(crate::harness::Identity::Root);

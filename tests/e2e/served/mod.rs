@@ -33,6 +33,7 @@ mod listener;
 mod machine;
 mod operations;
 mod own_programs;
+mod pages;
 mod playground;
 pub(crate) mod port_app;
 mod ports;

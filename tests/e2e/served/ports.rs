@@ -237,19 +237,18 @@ fn state_mismatch(app: &App<'_>) -> Result<(), String> {
 fn own_cookie(app: &App<'_>) -> Result<(), String> {
     let session = app.session(3000);
     let cookies = format!("{session}; app=1; __host-stockade-login=x; other=2");
-    let headers = [
-        cookies.as_str(),
-        "authorization: Bearer secret",
-        "x-api-key: secret",
-        "x-forwarded-for: 10.0.0.7",
-    ];
+    let key = "authorization: Bearer e2b_secret";
+    let headers = [cookies.as_str(), key, "x-api-key: secret", "x-forwarded-for: 10.0.0.7"];
     let shown = app.ask("GET /x", &app.host(3000), &headers);
     ensure(shown.status == 200, || shown.head.clone())?;
     let text = shown.text();
     for secret in ["stockade-", "secret", "10.0.0.7"] {
         ensure(!text.contains(secret), || format!("{secret}: {text}"))?;
     }
-    ensure(text.contains("app=1; other=2"), || text.clone())
+    ensure(text.contains("app=1; other=2"), || text.clone())?;
+    // What the application itself has given out is not the server's.
+    let own = app.ask("GET /x", &app.host(3000), &[&session, "authorization: Bearer own"]);
+    ensure(own.text().contains("Bearer own"), || own.text())
 }
 
 fn parent_cookies(app: &App<'_>) -> Result<(), String> {

@@ -47,6 +47,14 @@ pub struct Serve {
     /// Serve requests for this host name, beside those for the loopback. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
+    /// Serve web pages of this origin, such as https://app.example, that send a key or a token. Can be
+    /// repeated
+    #[arg(long, value_name = "ORIGIN")]
+    pub allowed_origin: Vec<String>,
+    /// Let everyone use the ports of programs in sandboxes of E2B's clients who knows the sandbox's id, as at
+    /// E2B, unless `allowPublicTraffic` is false
+    #[arg(long)]
+    pub public_ports: bool,
     /// The domain whose names are those of ports of sandboxes, such as 3000-ID.DOMAIN, for browsers
     /// [default: localhost]
     #[arg(long, value_name = "NAME")]

@@ -128,6 +128,8 @@ impl HttpAuth {
                 from_key(key)
             }
             None if self.keys.has_keys().await? => return Err(missing_key()),
+            // That a browser belongs to the user does not say that its pages do.
+            None if is_of_page_elsewhere(headers) => return Err(missing_key()),
             None => {
                 let mut user = self.user(peer).await?;
                 // The kernel has named the user, who could use the socket as well.
@@ -252,6 +254,13 @@ fn is_from_here(headers: &HeaderMap) -> bool {
     let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
     LOOPBACK.contains(&name.map_or(host, |(name, _)| name))
         && RELAYED.iter().all(|name| !headers.contains_key(*name))
+}
+
+/// Whether a page of another origin has made a request.
+fn is_of_page_elsewhere(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    headers.contains_key(header::ORIGIN)
+        && text(header::ORIGIN).split_once("://").map(|(_, it)| it) != Some(text(header::HOST))
 }
 
 fn missing_key() -> Problem {

@@ -328,7 +328,8 @@ def is_figure_part(value):
 
 # --- contexts of other languages ------------------------------------------------------------------------------
 
-JAVASCRIPT = r"""
+# In a block, so that code can use the same names.
+JAVASCRIPT = r"""{
 const vm = require('node:vm'), util = require('node:util'), readline = require('node:readline')
 const fs = require('node:fs'), path = require('node:path'), { createRequire } = require('node:module')
 const out = (event) => fs.writeSync(3, JSON.stringify(event) + '\n')
@@ -350,34 +351,50 @@ const forms = (value) => {
 }
 globalThis.display = (value) => event({ type: 'result', main: false, forms: forms(value) })
 globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'))
+// Both are part of every Node, and not documented: how its own prompt reads `await` outside of functions.
+const { processTopLevelAwait } = require('internal/repl/await')
+const acorn = require('internal/deps/acorn/acorn/dist/acorn')
+const parsing = { ecmaVersion: 'latest', sourceType: 'module', allowAwaitOutsideFunction: true }
+const loading = ({ specifiers, source }) => {
+  const loaded = `await import(${source.raw})`
+  if (specifiers.length === 0) return `void (${loaded})`
+  const whole = specifiers.find((it) => it.type === 'ImportNamespaceSpecifier')
+  const members = specifiers.filter((it) => it !== whole).map((it) => {
+    const name = it.type === 'ImportDefaultSpecifier' ? 'default' : it.imported.raw ?? it.imported.name
+    return `${name}: ${it.local.name}`
+  })
+  if (!whole) return `const { ${members.join(', ')} } = ${loaded}`
+  const more = members.length ? `, { ${members.join(', ')} } = ${whole.local.name}` : ''
+  return `const ${whole.local.name} = ${loaded}${more}`
+}
+// Imports become declarations with `await`.
+const withoutImports = (code) => {
+  if (!/\bimport\b/.test(code)) return code
+  let nodes
+  try { nodes = acorn.parse(code, parsing).body } catch { return code }
+  for (const node of nodes.filter((it) => it.type === 'ImportDeclaration').reverse()) {
+    code = `${code.slice(0, node.start)};${loading(node)};${code.slice(node.end)}`
+  }
+  return code
+}
 const evaluate = async (code) => {
   const options = {
     filename: `cell ${count}`,
-    importModuleDynamically: vm.constants && vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+    importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? ((name) => import(name)),
   }
-  try {
-    return await vm.runInThisContext(code, options)
-  } catch (error) {
-    if (!(error instanceof SyntaxError) || !/\bawait\b|\bimport\b/.test(code)) throw error
-  }
-  // Declarations with `await` are kept as properties of the global object.
-  let text = code.replace(/^import\s+(\w+)\s+from\s+(['"].*?['"]);?/gm, 'globalThis.$1 = (await import($2)).default;')
-    .replace(/^import\s+\*\s+as\s+(\w+)\s+from\s+(['"].*?['"]);?/gm, 'globalThis.$1 = await import($2);')
-    .replace(/^import\s+(\{[^}]*\})\s+from\s+(['"].*?['"]);?/gm,
-      (_, names, from) => `const ${names.replace(/ as /g, ': ')} = await import(${from});`)
-    .replace(/^(?:const|let|var)\s+(\w+)\s*=/gm, 'globalThis.$1 =')
-    .replace(/^(?:const|let|var)\s+(\{[^}=]*\})\s*=\s*(.*?);?$/gm, (_, names, from) =>
-      `Object.assign(globalThis, (({${names.slice(1, -1)}}) => ({${names.slice(1, -1).replace(/\w+\s*:/g, '')}}))(${from}))`)
-  text = text.replace(/;[ \t]*(?=\S)/g, ';\n')
-  const lines = text.trimEnd().split('\n')
-  const last = lines.pop()
-  for (const body of [`${lines.join('\n')}\nreturn (${last.replace(/;\s*$/, '')}\n)`, text]) {
-    let script
-    try { script = vm.runInThisContext(`(async () => { ${body}\n})`, options) } catch (error) {
-      if (error instanceof SyntaxError && body !== text) continue
-      throw error
-    }
-    return await script()
+  const text = withoutImports(code)
+  const awaiting = /\bawait\b/.test(text) ? processTopLevelAwait(text) : null
+  if (awaiting === null) return await vm.runInThisContext(text, options)
+  // The names are declared so that the code can run again.
+  const result = await vm.runInThisContext(awaiting.replace(/^let (?=[^;]*; \(async)/, 'var '), options)
+  return result?.value
+}
+const withoutTypes = (code) => {
+  const { stripTypeScriptTypes } = require('node:module')
+  try { return stripTypeScriptTypes(code) } catch (error) {
+    // Such as an enumeration, which is more than a type.
+    if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw error
+    return stripTypeScriptTypes(code, { mode: 'transform' })
   }
 }
 process.on('uncaughtException', (error) => event({
@@ -390,9 +407,8 @@ readline.createInterface({ input: process.stdin }).on('line', async (line) => {
   const before = { ...process.env }
   Object.assign(process.env, request.env || {})
   try {
-    const { stripTypeScriptTypes } = require('node:module')
     const isTyped = process.argv.includes('typescript')
-    const value = await evaluate(isTyped ? stripTypeScriptTypes(request.code) : request.code)
+    const value = await evaluate(isTyped ? withoutTypes(request.code) : request.code)
     if (value !== undefined) event({ type: 'result', main: true, forms: forms(value) })
   } catch (error) {
     const known = error && error.name
@@ -404,7 +420,7 @@ readline.createInterface({ input: process.stdin }).on('line', async (line) => {
   }
   event({ type: 'end' })
 })
-"""
+}"""
 
 
 class ProgramContext:
@@ -616,7 +632,9 @@ class Driver:
                 raise FileNotFoundError("the sandbox has no node")
             if language == "typescript" and not strips_types():
                 raise NotImplementedError("TypeScript needs node 22.13 or later in the sandbox")
-            context = ProgramContext(["node", "--no-warnings", "-e", JAVASCRIPT, language], cwd)
+            # The last one is for `import` in versions before 20.12.
+            flags = ["--no-warnings", "--expose-internals", "--experimental-vm-modules"]
+            context = ProgramContext(["node", *flags, "-e", JAVASCRIPT, language], cwd)
         self.contexts[name] = context
         self.pending[name] = b""
         self.selector.register(context.socket, selectors.EVENT_READ, name)

@@ -81,7 +81,7 @@ pub(super) async fn create(
     JsonBody(request): JsonBody<Request>,
 ) -> Result<(StatusCode, Json<Credentials>), Refused> {
     let source = source(&app, &principal, &request).await?;
-    let sandbox = specification(&principal, request)?;
+    let sandbox = specification(&principal, request, app.has_public_ports)?;
     volumes::require(&app, &principal, &sandbox.volumes).await?;
     let created = source.create(&*app.sandboxes, &principal.caller, sandbox).await?;
     Ok((StatusCode::CREATED, Json(Credentials::new(&app, &principal, &created))))
@@ -131,7 +131,11 @@ pub(super) fn seconds(timeout: i64) -> Result<f64, Refused> {
     Ok(Duration::from_secs(seconds).as_secs_f64())
 }
 
-fn specification(principal: &Principal, request: Request) -> Result<CreateSandbox, Refused> {
+fn specification(
+    principal: &Principal,
+    request: Request,
+    has_public_ports: bool,
+) -> Result<CreateSandbox, Refused> {
     if request.iam.as_ref().is_some_and(|iam| !iam.is_null()) {
         return Err(unsupported("`iam`").into());
     }
@@ -159,7 +163,8 @@ fn specification(principal: &Principal, request: Request) -> Result<CreateSandbo
     let variables = request.env_vars.unwrap_or_default();
     environment
         .extend(variables.into_iter().map(|(name, value)| (name, Bytes(value.into_bytes()))));
-    if request.network.as_ref().is_some_and(Config::has_public_ports) {
+    let is_public = request.network.as_ref().and_then(Config::has_public_ports);
+    if is_public.unwrap_or(has_public_ports) {
         metadata.insert(PUBLIC.to_owned(), YES.to_owned());
     }
     if let Some(mask) = request.network.as_ref().map(Config::masked_host).transpose()?.flatten() {
@@ -220,11 +225,15 @@ mod tests {
     use super::*;
 
     fn request(more: &Value) -> Result<CreateSandbox, Refused> {
+        request_at(more, false)
+    }
+
+    fn request_at(more: &Value, has_public_ports: bool) -> Result<CreateSandbox, Refused> {
         let mut request = json!({ "templateID": "base" });
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let owner = stockade_core::OwnerId::new("me").unwrap();
         let principal = Principal { caller: stockade_api::Caller::new(owner), key: None };
-        specification(&principal, serde_json::from_value(request).unwrap())
+        specification(&principal, serde_json::from_value(request).unwrap(), has_public_ports)
     }
 
     #[test]
@@ -257,15 +266,18 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_public_on_request_only() {
-        let is_public = |network: Value| {
-            let created = request(&json!({ "network": network })).unwrap();
+    fn ports_are_public_on_request_or_by_an_option_of_the_server() {
+        let is_public = |body: Value, by_default: bool| {
+            let created = request_at(&body, by_default).unwrap();
             created.metadata.contains_key(PUBLIC)
         };
-        assert!(is_public(json!({ "allowPublicTraffic": true })));
-        assert!(!is_public(json!({ "allowPublicTraffic": false })));
-        assert!(!is_public(json!({})));
-        assert!(!request(&json!({})).unwrap().metadata.contains_key(PUBLIC));
+        for by_default in [false, true] {
+            let asked = |asked: bool| json!({ "network": { "allowPublicTraffic": asked } });
+            assert!(is_public(asked(true), by_default));
+            assert!(!is_public(asked(false), by_default));
+            assert_eq!(is_public(json!({ "network": {} }), by_default), by_default);
+            assert_eq!(is_public(json!({}), by_default), by_default);
+        }
     }
 
     #[test]

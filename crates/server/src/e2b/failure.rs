@@ -2,7 +2,8 @@
 //! code of the Connect protocol. Clients choose their exceptions by these.
 
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Html;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use stockade_api::{Problem, Sandbox};
@@ -16,6 +17,8 @@ const NOT_RUNNING: &str = "The sandbox was not found";
 const EXPIRED: &str = "signature is already expired";
 /// What clients look for in the message about a port on which nothing listens.
 const CLOSED: &str = "The sandbox is running but port is not open";
+/// The title of the page about it.
+const CLOSED_TITLE: &str = "Closed Port Error";
 /// Tells clients whether a request is worth another try.
 const RETRY: &str = "should-retry";
 
@@ -88,25 +91,37 @@ pub(super) fn message(problem: &Problem) -> String {
 }
 
 /// The response to every request to a sandbox that does not run.
-pub(super) fn not_running(id: &str) -> Response {
-    let problem = Problem::new(Code::Unreachable, NOT_RUNNING);
+pub(crate) fn not_running(id: &str) -> Response {
     let body = json!({ "sandboxId": id, "message": NOT_RUNNING, "code": 502 });
-    let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
-    response.extensions_mut().insert(Reported(problem));
+    bad_gateway(NOT_RUNNING, Json(body))
+}
+
+fn bad_gateway(message: &str, body: impl IntoResponse) -> Response {
+    let mut response = (StatusCode::BAD_GATEWAY, body).into_response();
+    response.extensions_mut().insert(Reported(Problem::new(Code::Unreachable, message)));
     response
 }
 
-/// The response to a request to a port on which nothing listens.
-pub(crate) fn closed_port(sandbox: &Sandbox, port: u16) -> Response {
-    let body = json!({
-        "sandboxId": sandbox.id.as_str(),
-        "message": CLOSED,
-        "port": port,
-        "code": 502,
-    });
-    let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
-    response.extensions_mut().insert(Reported(Problem::new(Code::Unreachable, CLOSED)));
-    response
+/// The response to a request to a port on which nothing listens: a page, if a person reads it.
+pub(crate) fn closed_port(sandbox: &Sandbox, port: u16, request: &HeaderMap) -> Response {
+    let id = sandbox.id.as_str();
+    if !is_browser(request) {
+        let body = json!({ "sandboxId": id, "message": CLOSED, "port": port, "code": 502 });
+        return bad_gateway(CLOSED, Json(body));
+    }
+    let page = format!(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{CLOSED_TITLE}</title>\n\
+         <h1>{CLOSED_TITLE}</h1>\n<p>Nothing listens on port {port} of the sandbox {id}. The sandbox runs: start the \
+         program that is to listen there, and load the page again.</p>\n"
+    );
+    let policy = [(header::CONTENT_SECURITY_POLICY, "default-src 'none'")];
+    bad_gateway(CLOSED, (policy, Html(page)))
+}
+
+/// Whether a browser sends a request, as all of them say.
+fn is_browser(request: &HeaderMap) -> bool {
+    let agent = request.get(header::USER_AGENT).map(HeaderValue::as_bytes);
+    agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
 }
 
 /// The response to a signed URL whose time is over, without members of our own: clients compare it as a whole.

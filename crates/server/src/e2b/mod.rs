@@ -47,7 +47,7 @@ use crate::opensandbox::now;
 
 pub(crate) use access::{Addressed, Head, resumed, serves_port};
 pub(crate) use body::is_of_client;
-pub(crate) use failure::closed_port;
+pub(crate) use failure::{closed_port, not_running};
 pub(crate) use ports::by_header;
 
 /// The port of the interfaces for commands and files.
@@ -72,6 +72,8 @@ pub(crate) struct Backend {
     pub(crate) auth: Arc<HttpAuth>,
     pub(crate) watch: Watch,
     pub(crate) site: PortSite,
+    /// Whether ports of programs need no token, where a request does not say so.
+    pub(crate) has_public_ports: bool,
     pub(crate) code: Engine,
     /// Whether other servers create sandboxes in the same database.
     pub(crate) is_clustered: bool,
@@ -88,6 +90,7 @@ pub(crate) struct Shared {
     auth: Arc<HttpAuth>,
     watch: Watch,
     site: PortSite,
+    has_public_ports: bool,
     is_clustered: bool,
     processes: process::Processes,
     watchers: filesystem::Watchers,
@@ -105,13 +108,15 @@ impl std::ops::Deref for App {
 
 impl App {
     pub(crate) fn new(backend: Backend) -> Self {
-        let Backend { sandboxes, ports, auth, watch, site, code, is_clustered } = backend;
+        let Backend { sandboxes, ports, auth, watch, site, has_public_ports, code, is_clustered } =
+            backend;
         Self(Arc::new(Shared {
             sandboxes,
             ports,
             auth,
             watch,
             site,
+            has_public_ports,
             is_clustered,
             processes: process::Processes::new(now()),
             watchers: filesystem::Watchers::default(),

@@ -61,9 +61,9 @@ pub(super) struct Update {
 }
 
 impl Config {
-    /// Whether ports need no token.
-    pub(super) fn has_public_ports(&self) -> bool {
-        self.allow_public_traffic == Some(true)
+    /// Whether ports need no token, if the request says so.
+    pub(super) const fn has_public_ports(&self) -> Option<bool> {
+        self.allow_public_traffic
     }
 
     /// The host that programs inside see instead of that of a request to a port.
@@ -139,7 +139,7 @@ pub(super) async fn replace(
     if config.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
         return Err(unsupported("a change of `rules`").into());
     }
-    if config.has_public_ports() {
+    if config.has_public_ports() == Some(true) {
         let what = "`allowPublicTraffic` of a sandbox that exists, whose ports need a token,";
         let is_public = find(&app, &principal, &id).await?.metadata.contains_key(PUBLIC);
         if !is_public {

@@ -81,6 +81,7 @@ async fn pass_on(app: &App, request: Request, (head, addressed): (Head, Addresse
         Ok(authority) => authority.to_owned(),
         Err(problem) => return refuse(problem),
     };
+    let headers = head.headers;
     let form = Form::Host { scheme: app.site.scheme.clone(), authority };
     let serve = |principal: Principal, request: Request| async move {
         let port = match app.ports.check_port(&sandbox, Some(addressed.port)) {
@@ -90,7 +91,7 @@ async fn pass_on(app: &App, request: Request, (head, addressed): (Head, Addresse
         let grant = PortGrant { caller: principal.caller, sandbox: sandbox.clone(), port };
         let relayed = relay(&*app.sandboxes, &app.ports, grant, &form, request).await;
         relayed.unwrap_or_else(|unrelayed| match unrelayed {
-            Unrelayed::Closed(_) => closed_port(&sandbox, port),
+            Unrelayed::Closed(_) => closed_port(&sandbox, port, &headers),
             Unrelayed::Other(problem) => refuse(problem),
         })
     };

@@ -35,11 +35,13 @@ const HOP_BY_HOP: [&str; 8] = [
     "transfer-encoding",
 ];
 /// Headers of a request that do not enter the sandbox, beside those with keys and tokens.
-const REQUEST_ONLY_OUTSIDE: [&str; 5] =
-    ["authorization", "expect", "forwarded", "via", "proxy-authorization"];
+const REQUEST_ONLY_OUTSIDE: [&str; 4] = ["expect", "forwarded", "via", "proxy-authorization"];
 /// More of them, if the port has no origin of its own. The page that caused the request may be a link
 /// that opens the port.
-const REQUEST_ONLY_OUTSIDE_PATH: [&str; 4] = ["cookie", "host", "origin", "referer"];
+const REQUEST_ONLY_OUTSIDE_PATH: [&str; 5] =
+    ["authorization", "cookie", "host", "origin", "referer"];
+/// The beginning of an API key, in upper and lower case.
+const KEY_PREFIX: &str = "e2b_";
 /// Headers of a response that would have an effect on other ports or on this server.
 const RESPONSE_ONLY_INSIDE: [&str; 7] = [
     "alt-svc",
@@ -125,6 +127,7 @@ pub(super) fn inner_headers(
         }
         Form::Host { scheme, authority } => {
             cookies::remove_own(headers);
+            remove_key(headers);
             headers.insert(header::HOST, value(authority)?);
             headers.insert("x-forwarded-host", value(authority)?);
             headers.insert("x-forwarded-proto", value(scheme)?);
@@ -134,6 +137,17 @@ pub(super) fn inner_headers(
         add_upgrade(headers);
     }
     Ok(())
+}
+
+/// Removes a key of the server. Another one is that of the application: under its own name, the server reads none here.
+fn remove_key(headers: &mut HeaderMap) {
+    let has_key = |value: &HeaderValue| match value.to_str() {
+        Ok(text) => text.to_ascii_lowercase().contains(KEY_PREFIX),
+        Err(_) => true,
+    };
+    if headers.get_all(header::AUTHORIZATION).iter().any(has_key) {
+        headers.remove(header::AUTHORIZATION);
+    }
 }
 
 /// Replaces the host of a request.
@@ -276,6 +290,7 @@ mod tests {
         headers.insert("origin", HeaderValue::from_static("http://80-box.localhost:8080"));
         inner_headers(&mut headers, &host(), 80, true).unwrap();
         let expected = map(&[
+            ("authorization", "Bearer k"),
             ("cookie", "a=1; b=2"),
             ("accept", "text/html"),
             ("referer", "http://localhost/v1/sandboxes/box/proxy/80~1~k~s~x/"),
@@ -287,6 +302,24 @@ mod tests {
             ("upgrade", "websocket"),
         ]);
         assert_eq!(headers, expected);
+    }
+
+    #[test]
+    fn under_its_own_name_an_application_has_its_own_keys_and_not_those_of_the_server() {
+        let entered = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("authorization", HeaderValue::from_static(value));
+            }
+            inner_headers(&mut headers, &host(), 80, false).unwrap();
+            headers.get_all("authorization").iter().count()
+        };
+        assert_eq!(entered(&["Bearer a.b.c"]), 1);
+        assert_eq!(entered(&["Basic dXNlcjpwYXNz"]), 1);
+        for key in ["Bearer e2b_0123456789abcdef", "bearer  E2B_0", "e2b_0"] {
+            assert_eq!(entered(&[key]), 0, "{key}");
+        }
+        assert_eq!(entered(&["Bearer a", "Bearer e2b_0"]), 0);
     }
 
     #[test]

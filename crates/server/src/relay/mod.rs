@@ -15,7 +15,7 @@ use axum::http::header;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::handshake;
+use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use stockade_api::{Connect, PortAccess, PortGrant, Problem, Sandboxes};
@@ -78,7 +78,9 @@ pub(crate) async fn relay(
         Code::Unreachable => Unrelayed::Closed(problem),
         _ => Unrelayed::Other(problem),
     })?;
-    let handshaken = handshake::<_, Body>(TokioIo::new(connection)).await;
+    // Programs that look for `Host` as it is usually written find it.
+    let client = http1::Builder::new().title_case_headers(true).clone();
+    let handshaken = client.handshake::<_, Body>(TokioIo::new(connection)).await;
     let (mut sender, driver) =
         handshaken.map_err(|error| port_problem(port, "does not speak HTTP", &error))?;
     let driver = Driver::new(driver);

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use stockade_core::{Code, Problem};
 
+use super::pages::{self, AllowedOrigins};
 use crate::auth::is_link;
 use crate::failure::Failure;
 
@@ -28,6 +29,15 @@ impl AllowedHosts {
     fn contains(&self, authority: &str) -> bool {
         self.0.contains(&host_name(authority))
     }
+}
+
+/// Whose requests are served.
+#[derive(Debug, Clone)]
+pub(crate) struct Allowed {
+    /// The names of the server.
+    pub(crate) hosts: AllowedHosts,
+    /// The origins of pages, beside that of the server.
+    pub(crate) origins: AllowedOrigins,
 }
 
 /// The host name of an authority: in lower case, without a port.
@@ -76,12 +86,18 @@ fn closing(mut response: Response) -> Response {
 
 /// The middleware that refuses such requests.
 pub(crate) async fn guard(
-    State(hosts): State<AllowedHosts>,
+    State(allowed): State<Allowed>,
     request: Request,
     next: Next,
 ) -> Response {
     let serve = |request: Request| async move {
-        match check(&hosts, request.method(), request.uri(), request.headers()) {
+        if let Err(problem) = check_host(&allowed.hosts, request.uri(), request.headers()) {
+            return Failure(problem).into_response();
+        }
+        if let Some(origin) = allowed.origins.of(request.headers()) {
+            return pages::serve(origin, request, next).await;
+        }
+        match check_origin(request.method(), request.uri(), request.headers()) {
             Ok(()) => next.run(request).await,
             Err(problem) => Failure(problem).into_response(),
         }
@@ -89,18 +105,18 @@ pub(crate) async fn guard(
     framed(request, serve).await
 }
 
-fn check(
-    hosts: &AllowedHosts,
-    method: &Method,
-    uri: &Uri,
-    headers: &HeaderMap,
-) -> Result<(), Problem> {
+fn check_host(hosts: &AllowedHosts, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     let host = authority(uri, headers)?;
-    if !hosts.contains(host) {
-        return Err(forbidden(format!("the server does not serve the host name {host:?}"))
-            .because("a web page could have made this request with a name of its own")
-            .remedied_by(format!("stockade serve --allowed-host {}", name_of(host))));
+    if hosts.contains(host) {
+        return Ok(());
     }
+    Err(forbidden(format!("the server does not serve the host name {host:?}"))
+        .because("a web page could have made this request with a name of its own")
+        .remedied_by(format!("stockade serve --allowed-host {}", name_of(host))))
+}
+
+fn check_origin(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    let host = authority(uri, headers)?;
     if needs_no_origin(method, uri, headers) {
         return Ok(());
     }
@@ -114,7 +130,8 @@ fn check(
         let origin = origin.to_str().unwrap_or_default();
         let same = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
         if !same {
-            return Err(forbidden("the request comes from a web page of another origin"));
+            return Err(forbidden("the request comes from a web page of another origin")
+                .remedied_by("stockade serve --allowed-origin ORIGIN"));
         }
     }
     let site = headers.get("sec-fetch-site").map(|value| value.to_str().unwrap_or_default());
@@ -161,7 +178,11 @@ mod tests {
             headers.append(*name, value.parse().unwrap());
         }
         let hosts = AllowedHosts::new(["Box.Example".to_owned()]);
-        check(&hosts, &Method::GET, &Uri::from_static("/v1/sandboxes"), &headers).is_ok()
+        {
+            let uri = Uri::from_static("/v1/sandboxes");
+            check_host(&hosts, &uri, &headers).is_ok()
+                && check_origin(&Method::GET, &uri, &headers).is_ok()
+        }
     }
 
     #[tokio::test]

@@ -1,8 +1,10 @@
 //! The listener for clients over TCP: connections with or without TLS, their limits, and the end of
-//! each when the server stops. `guard` refuses requests that a web page of another site has caused.
+//! each when the server stops. `guard` refuses requests that a web page of another site has caused; `pages` serves
+//! those of sites that are allowed.
 
 mod cut;
 mod guard;
+mod pages;
 mod tls;
 
 use std::collections::HashMap;
@@ -24,7 +26,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub use guard::AllowedHosts;
-pub(crate) use guard::{authority, framed, guard, host_name};
+pub(crate) use guard::{Allowed, authority, framed, guard, host_name};
+pub use pages::AllowedOrigins;
+pub(crate) use pages::share;
 pub use tls::{Acceptor, Error as TlsError};
 
 use self::cut::Cut;

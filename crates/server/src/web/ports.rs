@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use stockade_api::{CALLBACK_PATH, OPEN_PATH, Origin, PortGrant, PortName, Problem};
-use stockade_core::{Code, Door, SandboxId};
+use stockade_core::{Code, Door, SandboxId, State};
 use tower::ServiceExt as _;
 
 use super::Web;
@@ -155,10 +155,17 @@ async fn pass_on(
     let form = Form::Host { scheme: web.site.scheme.clone(), authority: authority.clone() };
     let found = match grant(web, &name, &request).await {
         Ok(found) => found,
+        // Only who may use the port learns that the sandbox has ended.
+        Err(problem) if problem.code == Code::SandboxTerminated && is_in_words_of_e2b(&request) => {
+            return e2b::not_running(name.sandbox_id.as_str());
+        }
         Err(problem) => return Failure(problem).into_response(),
     };
     let Some(grant) = found else { return without_session(web, &name, &request) };
-    if let Err(problem) = check_origin(&form, &request) {
+    // Only what a browser adds by itself could be used by the page of another site.
+    if cookies::own(&request.headers, cookies::SESSION).is_some()
+        && let Err(problem) = check_origin(&form, &request)
+    {
         return Failure(problem).into_response();
     }
     let PortGrant { caller, sandbox, port } = grant;
@@ -173,15 +180,25 @@ async fn pass_on(
             Ok(sandbox) => sandbox,
             Err(problem) => return Failure(problem).into_response(),
         };
+        if e2b::is_of_client(&sandbox) && sandbox.state != State::Running {
+            return e2b::not_running(sandbox.id.as_str());
+        }
         let grant = PortGrant { caller, sandbox: sandbox.clone(), port };
         let relayed = relay(sandboxes, &web.ports, grant, &form, request).await;
         relayed.unwrap_or_else(|unrelayed| match unrelayed {
-            Unrelayed::Closed(_) if e2b::is_of_client(&sandbox) => e2b::closed_port(&sandbox, port),
+            Unrelayed::Closed(_) if e2b::is_of_client(&sandbox) => {
+                e2b::closed_port(&sandbox, port, &headers)
+            }
             other => Failure::from(other).into_response(),
         })
     };
     let request = Request::from_parts(request, body);
     admit(&web.watch, principal, request, Terms::RELAYED, serve).await
+}
+
+/// Whether a request has the token of E2B's clients, or none because the ports of the sandbox are public.
+fn is_in_words_of_e2b(request: &Parts) -> bool {
+    TOKEN_HEADERS.iter().all(|name| !request.headers.contains_key(*name))
 }
 
 /// The port that a request may use: by its token, or by its session.

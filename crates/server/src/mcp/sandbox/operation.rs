@@ -231,7 +231,23 @@ fn schema<S: JsonSchema + Any>() -> Map<String, Value> {
         schema.remove(name);
     }
     schema.entry("properties").or_insert_with(|| json!({}));
+    schema.values_mut().for_each(remove_formats);
     schema
+}
+
+/// Removes the formats of numbers, which are none of JSON Schema: clients report them, or check no result.
+fn remove_formats(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
+            if ["int", "uint", "float", "double"].iter().any(|kind| format.starts_with(kind)) {
+                members.remove("format");
+            }
+            members.values_mut().for_each(remove_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_formats),
+        _ => {}
+    }
 }
 
 fn add_sandbox(schema: &mut Map<String, Value>) {
