@@ -37,8 +37,13 @@ EVENTS = {
 PR_SET_DUMPABLE = 4
 
 
+def plain(value):
+    """What stands for a value that JSON does not have, such as a number of NumPy."""
+    return value.item() if callable(getattr(value, "item", None)) else str(value)
+
+
 def send(channel, message):
-    channel.sendall(json.dumps(message).encode() + b"\n")
+    channel.sendall(json.dumps(message, default=plain).encode() + b"\n")
 
 
 def set_readable(is_readable):
@@ -155,12 +160,14 @@ class PythonContext:
 
     def serve(self):
         os.environ.setdefault("MPLBACKEND", "Agg")
+        # As in login shells of a sandbox: nothing of the system can be changed, so pip need not protect it.
+        os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
         self.pipes()
         sys.stdout, sys.stderr = Text(self, "stdout", 1), Text(self, "stderr", 2)
         sys.stdin = open(os.devnull)
         main = type(sys)("__main__")
         main.__dict__.update(self.names)
-        sys.meta_path.insert(0, DisplayFinder(self.display, self.names["get_ipython"]))
+        sys.meta_path[:0] = [DisplayFinder(self.display, self.names["get_ipython"]), ImagesFinder(self.display)]
         self.names = main.__dict__
         self.shell = Shell(self)
         sys.modules["__main__"] = main
@@ -359,6 +366,12 @@ const evaluate = async (code) => {
     return await vm.runInThisContext(code, options)
   } catch (error) {
     if (!(error instanceof SyntaxError) || !/\bawait\b|\bimport\b/.test(code)) throw error
+  }
+  // Clients leave the indentation of their own text in the code.
+  const indent = (/^(?:[ \t]*\n)*([ \t]+)\S/.exec(code) || [''])[1]
+  if (indent) {
+    const without = (line) => line.startsWith(indent) ? line.slice(indent.length) : line
+    code = code.split('\n').map(without).join('\n')
   }
   // Declarations with `await` are kept as properties of the global object.
   let text = code.replace(/^import\s+(\w+)\s+from\s+(['"].*?['"]);?/gm, 'globalThis.$1 = (await import($2)).default;')

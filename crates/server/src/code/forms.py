@@ -7,6 +7,8 @@ import importlib.abc
 import importlib.machinery
 import inspect
 import json
+import os
+import sys
 
 # The most bytes of one result in one form.
 RESULT_BYTES = 8 << 20
@@ -74,7 +76,7 @@ def bundle(value):
 
 
 def size(form):
-    return len(form) if isinstance(form, str) else len(json.dumps(form))
+    return len(form) if isinstance(form, str) else len(json.dumps(form, default=str))
 
 
 class Shown:
@@ -145,3 +147,38 @@ class DisplayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             for name, kind in KINDS.items():
                 setattr(module, name, type(name, (Shown,), {"KIND": kind}))
         module.display = self.display
+
+
+class ImagesFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `PIL.Image`. There is no window, so an image is a result when the code shows it, or saves it to a file."""
+
+    NAME = "PIL.Image"
+
+    def __init__(self, display):
+        self.display = display
+        self.installed = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.NAME:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None:
+            self.installed, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        self.installed.exec_module(module)
+        save, display = module.Image.save, self.display
+
+        def save_and_show(image, fp, *arguments, **options):
+            save(image, fp, *arguments, **options)
+            # A figure that is saved is a result of its own.
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            if isinstance(fp, (str, os.PathLike)) and not caller.startswith("matplotlib"):
+                display(image)
+
+        module.Image.save = save_and_show
+        module.Image.show = lambda image, *_, **__: display(image)
