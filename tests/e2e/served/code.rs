@@ -209,7 +209,7 @@ fn code_cannot_forge_events(world: &World) {
 }
 
 /// Cells as people write them in notebooks, each with a part of what they give, or of their error.
-const CELLS: [(&str, &str); 32] = [
+const CELLS: [(&str, &str); 37] = [
     ("!echo hi && [[ 1 == 1 ]] && echo there", "there"),
     ("found = !printf 'a\\nb\\n'\nfound", "['a', 'b']"),
     ("name = 'w'\n!echo {name} $name '{\"name\": 1}' {1..3}", "w w {\"name\": 1} 1 2 3"),
@@ -250,6 +250,12 @@ const CELLS: [(&str, &str); 32] = [
         "class Number:\n    def item(self):\n        return 31337\ndisplay({'application/json': [Number()]}, raw=True)",
         "31337",
     ),
+    // What JSON does not have: no result, output or error gets lost.
+    ("{'number': float('nan')}", "{'number': nan}"),
+    ("print('\\ud800 printed')", "? printed"),
+    ("raise ValueError('\\ud800 raised')", "? raised"),
+    ("exit()", "SystemExit"),
+    ("help(len)", "number of items"),
     ("%reset -f\nkept", "NameError"),
 ];
 

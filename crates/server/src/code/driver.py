@@ -13,6 +13,7 @@ import inspect
 import io
 import json
 import linecache
+import math
 import os
 import selectors
 import shutil
@@ -42,8 +43,27 @@ def plain(value):
     return value.item() if callable(getattr(value, "item", None)) else str(value)
 
 
+def finite(value):
+    """The value with null for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def line_of(message):
+    """A message as a line that every reader of JSON accepts."""
+    try:
+        text = json.dumps(message, default=plain, allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        text = json.dumps(finite(json.loads(json.dumps(message, default=plain))), ensure_ascii=False)
+    # Half a pair of surrogates, as in the name of a file that is no UTF-8, is no text.
+    return text.encode("utf-8", "replace") + b"\n"
+
+
 def send(channel, message):
-    channel.sendall(json.dumps(message, default=plain).encode() + b"\n")
+    channel.sendall(line_of(message))
 
 
 def set_readable(is_readable):
@@ -160,6 +180,7 @@ class PythonContext:
 
     def serve(self):
         os.environ.setdefault("MPLBACKEND", "Agg")
+        os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
         # As in login shells of a sandbox: nothing of the system can be changed, so pip need not protect it.
         os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
         self.pipes()
@@ -218,6 +239,9 @@ class PythonContext:
     def execute(self, request):
         self.run = request["run"]
         self.count += 1
+        # `exit()` closes it.
+        if getattr(sys.stdin, "closed", False):
+            sys.stdin = open(os.devnull)
         self.event({"type": "count", "count": self.count})
         before = dict(os.environ)
         os.environ.update(request.get("env") or {})
@@ -563,7 +587,7 @@ class Driver:
         self.paused = set()
 
     def emit(self, message):
-        data = json.dumps(message).encode() + b"\n"
+        data = line_of(message)
         while data:
             data = data[os.write(self.out.fileno(), data):]
 

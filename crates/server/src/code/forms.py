@@ -146,7 +146,15 @@ class DisplayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.Image, module.clear_output = Image, clear_output
             for name, kind in KINDS.items():
                 setattr(module, name, type(name, (Shown,), {"KIND": kind}))
+                setattr(module, f"display_{name.lower()}", self.display_as(kind))
         module.display = self.display
+
+    def display_as(self, kind):
+        def display(*values, raw=False, **_):
+            for value in values:
+                self.display({kind: value} if raw else value, raw=raw)
+
+        return display
 
 
 class ImagesFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
