@@ -209,7 +209,7 @@ fn code_cannot_forge_events(world: &World) {
 }
 
 /// Cells as people write them in notebooks, each with a part of what they give, or of their error.
-const CELLS: [(&str, &str); 37] = [
+const CELLS: [(&str, &str); 38] = [
     ("!echo hi && [[ 1 == 1 ]] && echo there", "there"),
     ("found = !printf 'a\\nb\\n'\nfound", "['a', 'b']"),
     ("name = 'w'\n!echo {name} $name '{\"name\": 1}' {1..3}", "w w {\"name\": 1} 1 2 3"),
@@ -254,6 +254,7 @@ const CELLS: [(&str, &str); 37] = [
     ("{'number': float('nan')}", "{'number': nan}"),
     ("print('\\ud800 printed')", "? printed"),
     ("raise ValueError('\\ud800 raised')", "? raised"),
+    ("'x' * (9 << 20)", "The form text/plain of a result is left out"),
     ("exit()", "SystemExit"),
     ("help(len)", "number of items"),
     ("%reset -f\nkept", "NameError"),

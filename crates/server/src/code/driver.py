@@ -173,9 +173,12 @@ class PythonContext:
             self.show(False, {kind: encoded(form) for kind, form in value.items()} if raw else bundle(value))
 
     def show(self, is_main, forms):
+        for kind in [kind for kind, form in forms.items() if size(form) > RESULT_BYTES]:
+            del forms[kind]
+            self.text("stderr", f"The form {kind} of a result is left out: it has more than {RESULT_BYTES >> 20} MiB.\n")
         if self.captured is not None:
             self.captured.append(forms)
-        else:
+        elif forms:
             self.event({"type": "result", "main": is_main, "forms": forms})
 
     def serve(self):

@@ -72,7 +72,7 @@ def bundle(value):
             forms["e2b/data"] = json.loads(json.dumps(value.to_dict(orient="list"), default=str))
         except Exception:
             pass
-    return {kind: form for kind, form in forms.items() if size(form) <= RESULT_BYTES}
+    return forms
 
 
 def size(form):
