@@ -12,10 +12,8 @@ use crate::environment;
 /// Where they are inside. Only root may change it.
 pub(crate) const DIRECTORY: &str = "/opt/stockade/bin";
 /// What login shells of every user read, after they have set `PATH`.
-pub(crate) const PROFILE: (&str, &str) = (
-    "/etc/profile.d/stockade.sh",
-    "case \":$PATH:\" in *:/opt/stockade/bin:*) ;; *) PATH=\"/opt/stockade/bin:$PATH\" ;; esac\n",
-);
+pub(crate) const PROFILE: (&str, &str) =
+    ("/etc/profile.d/stockade.sh", include_str!("expected_programs/profile.sh"));
 
 /// The program that `python` means where there is none of that name, and that runs the others.
 const PYTHON3: &str = "/usr/bin/python3";

@@ -209,7 +209,7 @@ fn code_cannot_forge_events(world: &World) {
 }
 
 /// Cells as people write them in notebooks, each with a part of what they give, or of their error.
-const CELLS: [(&str, &str); 27] = [
+const CELLS: [(&str, &str); 38] = [
     ("!echo hi && [[ 1 == 1 ]] && echo there", "there"),
     ("found = !printf 'a\\nb\\n'\nfound", "['a', 'b']"),
     ("name = 'w'\n!echo {name} $name '{\"name\": 1}' {1..3}", "w w {\"name\": 1} 1 2 3"),
@@ -239,6 +239,24 @@ const CELLS: [(&str, &str); 27] = [
     ("%load_ext sql", "UsageError: the extension sql"),
     ("%absent", "UsageError: %absent is not supported. Supported are %autoreload"),
     ("a = 1\n%%bash\nls", "UsageError: %%bash is for a whole cell"),
+    ("!mkdir PIL && touch PIL/__init__.py", ""),
+    (
+        "%%writefile PIL/Image.py\nclass Image:\n    def save(self, fp):\n        open(fp, 'w').close()\n\n    def _repr_html_(self):\n        return '<img>'",
+        "Writing PIL/Image.py",
+    ),
+    ("from PIL import Image\nImage.Image().show()", "<img>"),
+    ("Image.Image().save('/tmp/image')", "<img>"),
+    (
+        "class Number:\n    def item(self):\n        return 31337\ndisplay({'application/json': [Number()]}, raw=True)",
+        "31337",
+    ),
+    // What JSON does not have: no result, output or error gets lost.
+    ("{'number': float('nan')}", "{'number': nan}"),
+    ("print('\\ud800 printed')", "? printed"),
+    ("raise ValueError('\\ud800 raised')", "? raised"),
+    ("'x' * (9 << 20)", "The form text/plain of a result is left out"),
+    ("exit()", "SystemExit"),
+    ("help(len)", "number of items"),
     ("%reset -f\nkept", "NameError"),
 ];
 

@@ -1,5 +1,5 @@
 //! What clients of E2B expect of a machine, tried from inside: `sudo`, which gives what the sandbox's root has and nothing
-//! else, and a boot id for each start of a sandbox.
+//! else, `pip install`, and a boot id for each start of a sandbox.
 
 use serde_json::json;
 
@@ -173,6 +173,34 @@ fn sudo_is_for_sandboxes_that_ask_for_it(world: &World) {
     assert!(refused.stderr.contains("may not start commands as other users"), "{refused}");
 }
 
+/// Makes a wheel with a module and a program.
+const WHEEL: &str = r#"
+import zipfile
+about = "greeter-1.0.dist-info/"
+with zipfile.ZipFile("greeter-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("greeter.py", "def main():\n    print('greeted')\n")
+    wheel.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
+    wheel.writestr(about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(about + "entry_points.txt", "[console_scripts]\ngreet = greeter:main\n")
+    wheel.writestr(about + "RECORD", "")
+"#;
+
+/// Also where a distribution manages the packages of the machine's Python: pip changes nothing of them here.
+fn pip_installs_below_the_home(world: &World) {
+    let machine = Machine::new(world);
+    if machine.run(&[], "python3 -m pip --version").code() != 0 {
+        stockade_test_support::skip(
+            "served::machine::pip_installs_below_the_home",
+            "the machine's Python has no pip: apt-get install python3-pip",
+        );
+        return;
+    }
+    machine.output(&format!("cat > wheel.py << 'EOF'\n{WHEEL}EOF\npython3 wheel.py"));
+    let installed = machine.output("pip install --no-index ./greeter-1.0-py3-none-any.whl");
+    assert!(installed.contains("Successfully installed greeter-1.0"), "{installed}");
+    assert_eq!(machine.output("greet; command -v greet"), "greeted\n/home/user/.local/bin/greet");
+}
+
 fn each_start_has_a_boot_id(world: &World) {
     let id = |sandbox: &str| {
         let outcome = world.stockade(&["exec", sandbox, "--", "cat", BOOT_ID]).finish();
@@ -204,6 +232,7 @@ fn each_start_has_a_boot_id(world: &World) {
 }
 
 as_root_and_as_user!(
+    pip_installs_below_the_home,
     sudo_starts_a_command_as_another_user,
     sudo_gives_only_what_root_inside_has,
     sudo_is_for_sandboxes_that_ask_for_it,

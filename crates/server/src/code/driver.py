@@ -13,6 +13,7 @@ import inspect
 import io
 import json
 import linecache
+import math
 import os
 import selectors
 import shutil
@@ -37,8 +38,32 @@ EVENTS = {
 PR_SET_DUMPABLE = 4
 
 
+def plain(value):
+    """What stands for a value that JSON does not have, such as a number of NumPy."""
+    return value.item() if callable(getattr(value, "item", None)) else str(value)
+
+
+def finite(value):
+    """The value with null for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def line_of(message):
+    """A message as a line that every reader of JSON accepts."""
+    try:
+        text = json.dumps(message, default=plain, allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        text = json.dumps(finite(json.loads(json.dumps(message, default=plain))), ensure_ascii=False)
+    # Half a pair of surrogates, as in the name of a file that is no UTF-8, is no text.
+    return text.encode("utf-8", "replace") + b"\n"
+
+
 def send(channel, message):
-    channel.sendall(json.dumps(message).encode() + b"\n")
+    channel.sendall(line_of(message))
 
 
 def set_readable(is_readable):
@@ -148,19 +173,25 @@ class PythonContext:
             self.show(False, {kind: encoded(form) for kind, form in value.items()} if raw else bundle(value))
 
     def show(self, is_main, forms):
+        for kind in [kind for kind, form in forms.items() if size(form) > RESULT_BYTES]:
+            del forms[kind]
+            self.text("stderr", f"The form {kind} of a result is left out: it has more than {RESULT_BYTES >> 20} MiB.\n")
         if self.captured is not None:
             self.captured.append(forms)
-        else:
+        elif forms:
             self.event({"type": "result", "main": is_main, "forms": forms})
 
     def serve(self):
         os.environ.setdefault("MPLBACKEND", "Agg")
+        os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
+        # As in login shells of a sandbox: nothing of the system can be changed, so pip need not protect it.
+        os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
         self.pipes()
         sys.stdout, sys.stderr = Text(self, "stdout", 1), Text(self, "stderr", 2)
         sys.stdin = open(os.devnull)
         main = type(sys)("__main__")
         main.__dict__.update(self.names)
-        sys.meta_path.insert(0, DisplayFinder(self.display, self.names["get_ipython"]))
+        sys.meta_path[:0] = [DisplayFinder(self.display, self.names["get_ipython"]), ImagesFinder(self.display)]
         self.names = main.__dict__
         self.shell = Shell(self)
         sys.modules["__main__"] = main
@@ -211,6 +242,9 @@ class PythonContext:
     def execute(self, request):
         self.run = request["run"]
         self.count += 1
+        # `exit()` closes it.
+        if getattr(sys.stdin, "closed", False):
+            sys.stdin = open(os.devnull)
         self.event({"type": "count", "count": self.count})
         before = dict(os.environ)
         os.environ.update(request.get("env") or {})
@@ -566,7 +600,7 @@ class Driver:
         self.paused = set()
 
     def emit(self, message):
-        data = json.dumps(message).encode() + b"\n"
+        data = line_of(message)
         while data:
             data = data[os.write(self.out.fileno(), data):]
 

@@ -7,6 +7,8 @@ import importlib.abc
 import importlib.machinery
 import inspect
 import json
+import os
+import sys
 
 # The most bytes of one result in one form.
 RESULT_BYTES = 8 << 20
@@ -70,11 +72,11 @@ def bundle(value):
             forms["e2b/data"] = json.loads(json.dumps(value.to_dict(orient="list"), default=str))
         except Exception:
             pass
-    return {kind: form for kind, form in forms.items() if size(form) <= RESULT_BYTES}
+    return forms
 
 
 def size(form):
-    return len(form) if isinstance(form, str) else len(json.dumps(form))
+    return len(form) if isinstance(form, str) else len(json.dumps(form, default=str))
 
 
 class Shown:
@@ -144,4 +146,47 @@ class DisplayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.Image, module.clear_output = Image, clear_output
             for name, kind in KINDS.items():
                 setattr(module, name, type(name, (Shown,), {"KIND": kind}))
+                setattr(module, f"display_{name.lower()}", self.display_as(kind))
         module.display = self.display
+
+    def display_as(self, kind):
+        def display(*values, raw=False, **_):
+            for value in values:
+                self.display({kind: value} if raw else value, raw=raw)
+
+        return display
+
+
+class ImagesFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `PIL.Image`. There is no window, so an image is a result when the code shows it, or saves it to a file."""
+
+    NAME = "PIL.Image"
+
+    def __init__(self, display):
+        self.display = display
+        self.installed = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.NAME:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None:
+            self.installed, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        self.installed.exec_module(module)
+        save, display = module.Image.save, self.display
+
+        def save_and_show(image, fp, *arguments, **options):
+            save(image, fp, *arguments, **options)
+            # A figure that is saved is a result of its own.
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            if isinstance(fp, (str, os.PathLike)) and not caller.startswith("matplotlib"):
+                display(image)
+
+        module.Image.save = save_and_show
+        module.Image.show = lambda image, *_, **__: display(image)
