@@ -67,6 +67,12 @@ impl CallListener {
         Self(descriptor)
     }
 
+    /// As [`CallListener::new`], for a receiver that answers at once.
+    pub(crate) fn answering_at_once(descriptor: OwnedFd) -> Self {
+        notification::wake_on_same_processor(&descriptor);
+        Self(descriptor)
+    }
+
     /// Answers a bounded number of the calls that wait, and never blocks. Each answer is the errno
     /// of the filter, and `refused` hears of the call before. Calls that are allowed continue.
     pub fn answer(&self, refused: impl FnMut(RefusedCall)) -> CallsState {

@@ -14,7 +14,10 @@ use crate::harness::{Identity, World, skip, tests_run_as_root};
 /// The first subordinate id on the host.
 const FIRST: u32 = 600_000_000;
 
-/// An image of the user 1234, with a file of the user 33.
+/// A directory of the image is renamed for its owner: a copy would change the owner of the file in it.
+const RENAME: &str = "mv /mine/part /mine/whole && stat -c %u /mine/whole /mine/whole/file";
+
+/// An image of the user 1234, with files of the user 33.
 fn image(world: &World, test: &str) -> bool {
     if !tests_run_as_root() || !std::path::Path::new("/usr/bin/newuidmap").exists() {
         skip(
@@ -27,6 +30,7 @@ fn image(world: &World, test: &str) -> bool {
     let files = Layer::default().owner(33).directory("data").file("data/file", b"of 33\n");
     let last =
         Layer::default().owner(65_534).file("data/nobody", b"").owner(1234).directory("mine");
+    let last = last.directory("mine/part").owner(33).file("mine/part/file", b"");
     import(world, "many:1", vec![base(&shell, "bin"), files, last], json!({ "User": "1234" }));
     true
 }
@@ -94,6 +98,7 @@ fn an_image_has_all_its_ids(world: &World) {
         "1234\n33\n0\n65534\n",
     );
     prints(&run(&["--discard", "--user", "33"], "rm /data/file && id -u"), "33\n");
+    prints(&run(&["--discard"], RENAME), "1234\n33\n");
     let denied = run(&["--discard"], "rm /data/file");
     assert!(!denied.status.success(), "{}", text(&denied));
     // The project belongs to the caller, who is root inside.
@@ -162,6 +167,18 @@ fn a_sandbox_has_them_to_its_end(world: &World) {
     let sh = |id: &str, script: &str| works(&["exec", id, "--", "sh", "-c", script]);
     let expected = "1234\n33\n0\n65534\n";
     assert_eq!(sh("box", "id -u; stat -c %u /data/file /etc /data/nobody"), expected);
+    let other = works(&[
+        "exec",
+        "--user",
+        "7",
+        "box",
+        "--",
+        "sh",
+        "-c",
+        "mv /mine/part /tmp/ 2>&1 || echo denied",
+    ]);
+    assert!(other.ends_with("denied\n"), "{other}");
+    assert_eq!(sh("box", RENAME), "1234\n33\n");
     // Its output belongs to its user, and what the image protects is protected.
     assert_eq!(
         sh("box", "echo again > /dev/stdout; rm /data/file 2> /dev/null || echo denied"),

@@ -37,7 +37,7 @@ impl Calls {
     /// `rights` and `ruleset` are those of the commands.
     pub(crate) fn new(listener: OwnedFd, rights: Rights, ruleset: Option<Rc<Ruleset>>) -> Self {
         let renames = Renames::new(rights, ruleset);
-        let listener = Some(CallListener::new(listener));
+        let listener = Some(CallListener::answering_at_once(listener));
         Self { listener, renames, listens_again: None, finishes: false }
     }
 

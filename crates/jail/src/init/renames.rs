@@ -60,7 +60,8 @@ pub(crate) enum Rights {
 pub(super) struct Renames {
     means: Means,
     waiting: VecDeque<(FollowedCall, CalledRename)>,
-    under_way: BTreeMap<libc::pid_t, (Worker, FollowedCall)>,
+    /// By worker, which says nothing more once it ends.
+    under_way: BTreeMap<libc::pid_t, (Option<Worker>, FollowedCall)>,
     /// A worker for the next rename, and when it must end.
     idle: Option<(libc::pid_t, Worker, Instant)>,
     /// Workers that end.
@@ -108,20 +109,28 @@ impl Renames {
 
     /// The workers that may say something.
     pub(super) fn workers(&self) -> impl Iterator<Item = (libc::pid_t, BorrowedFd<'_>)> {
-        self.under_way.iter().map(|(process, (worker, _))| (*process, worker.as_fd()))
+        let all = self.under_way.iter();
+        all.filter_map(|(process, (worker, _))| Some((*process, worker.as_ref()?.as_fd())))
     }
 
     /// Hears what a worker says.
     pub(super) fn hear(&mut self, listener: &CallListener, process: libc::pid_t) {
-        let Some((worker, _)) = self.under_way.get(&process) else { return };
-        // If it ends, its exit code says what has become of the rename.
-        if worker.answer() == Answer::LeftToKernel
-            && let Some((worker, call)) = self.under_way.remove(&process)
-        {
-            listener.proceed(&call);
-            self.release();
-            self.idle = Some((process, worker, Instant::now() + IDLE_TIMEOUT));
-            self.start(listener);
+        let Some((end, _)) = self.under_way.get_mut(&process) else { return };
+        let Some(worker) = end else { return };
+        match worker.answer() {
+            Answer::None => {}
+            // Its exit code says what has become of the rename.
+            Answer::Ends => *end = None,
+            Answer::LeftToKernel => {
+                let idle =
+                    end.take().map(|worker| (process, worker, Instant::now() + IDLE_TIMEOUT));
+                if let Some((_, call)) = self.under_way.remove(&process) {
+                    listener.proceed(&call);
+                }
+                self.release();
+                self.idle = idle;
+                self.start(listener);
+            }
         }
     }
 
@@ -193,7 +202,7 @@ impl Renames {
             let given = memory.map(|memory| self.give(listener, &rename, &memory));
             match given {
                 Some(Ok((process, worker))) => {
-                    self.under_way.insert(process, (worker, call));
+                    self.under_way.insert(process, (Some(worker), call));
                 }
                 Some(Err(_)) | None => listener.proceed(&call),
             }

@@ -60,6 +60,17 @@ impl Notification {
     }
 }
 
+/// `SECCOMP_IOCTL_NOTIF_SET_FLAGS` and `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP` of linux/seccomp.h, since Linux 6.6.
+const SET_FLAGS: libc::Ioctl = 0x4008_2104;
+const SYNC_WAKE_UP: libc::c_ulong = 1;
+
+/// Has the kernel run whoever answers on the processor of the thread that waits, which takes less time.
+/// Without this, on an older kernel, everything is the same.
+pub(super) fn wake_on_same_processor(listener: &OwnedFd) {
+    // SAFETY: the request takes a number.
+    unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
+}
+
 /// Whether the thread of the call with this id still waits: what was read of the thread before belongs to
 /// it, and not to another one that got its number.
 pub(super) fn is_waiting(listener: &OwnedFd, mut id: u64) -> bool {
