@@ -231,7 +231,23 @@ fn schema<S: JsonSchema + Any>() -> Map<String, Value> {
         schema.remove(name);
     }
     schema.entry("properties").or_insert_with(|| json!({}));
+    schema.values_mut().for_each(remove_widths);
     schema
+}
+
+/// Removes the formats of numbers, such as `uint64`: JSON Schema has none, and clients warn of each.
+fn remove_widths(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let is_width = |format: &Value| format.as_str().is_some_and(|name| name.contains("int"));
+            if members.get("format").is_some_and(is_width) {
+                members.remove("format");
+            }
+            members.values_mut().for_each(remove_widths);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_widths),
+        _ => {}
+    }
 }
 
 fn add_sandbox(schema: &mut Map<String, Value>) {
@@ -270,4 +286,24 @@ fn short_to(text: &str, limit: usize) -> String {
     }
     let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Sized {
+        bytes: u64,
+        port: Option<u16>,
+        list: Vec<u32>,
+    }
+
+    #[test]
+    fn numbers_have_no_format_of_their_own() {
+        let schema = Value::Object(schema::<Sized>());
+        assert!(!schema.to_string().contains("format"), "{schema}");
+        assert_eq!(schema["properties"]["bytes"]["minimum"], json!(0));
+    }
 }
