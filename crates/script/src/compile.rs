@@ -135,6 +135,11 @@ fn compile_with(
     options: &TransformOptions,
 ) -> Result<Module, Vec<Fault>> {
     let source = file.source.as_str();
+    if let Some(at) = source.find('\0') {
+        let offset = u32::try_from(at).unwrap_or(u32::MAX);
+        let message = "the character U+0000 cannot be in a file: write \\0 in texts".to_owned();
+        return Err(vec![fault(file, offset, message)]);
+    }
     let allocator = Allocator::default();
     let parsed = Parser::new(&allocator, source, source_type(&file.path)).parse();
     faults(file, parsed.diagnostics)?;
@@ -243,7 +248,10 @@ fn faults(
     diagnostics: impl IntoIterator<Item = OxcDiagnostic>,
 ) -> Result<(), Vec<Fault>> {
     let fault = |diagnostic: OxcDiagnostic| {
-        let offset = diagnostic.labels.first().map_or(0, |label| label.offset());
+        let mut offsets = diagnostic.labels.iter().map(|label| label.offset());
+        // Of two declarations of a name the second one is wrong.
+        let is_second = diagnostic.message.ends_with("has already been declared");
+        let offset = if is_second { offsets.max() } else { offsets.next() }.unwrap_or(0);
         fault(file, offset, diagnostic.message.to_string())
     };
     let faults: Vec<Fault> = diagnostics.into_iter().map(fault).collect();

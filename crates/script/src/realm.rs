@@ -8,6 +8,8 @@ mod services;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod web_tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -342,6 +344,10 @@ impl Realm {
             }
             let step = self.context.with(|ctx| self.step(&ctx, &promise));
             match step {
+                // Where memory is lacking, the engine loses the end of a function too.
+                Step::End(RunEnd::NeverSettles, hash) if self.is_full() => {
+                    return (RunEnd::Threw(Failure::exhausted()), hash);
+                }
                 Step::End(ended, hash) => return (ended, hash),
                 Step::Wait(wait) => self.wait(wait.min(self.time_left())),
             }
@@ -376,6 +382,12 @@ impl Realm {
         };
         let ended = if self.state.is_expired() { RunEnd::TimedOut } else { ended };
         Step::End(ended, Some(hash))
+    }
+
+    /// Whether the program has used nearly all of its heap.
+    fn is_full(&self) -> bool {
+        let used = usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0);
+        used >= self.state.heap_limit_bytes - self.state.heap_limit_bytes / 16
     }
 
     /// Waits for the outside, and passes results to the program.
@@ -443,7 +455,10 @@ fn populate<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<DriverFu
     let host = services::host(ctx, state)?;
     let drivers: Object<'_> =
         eval_script(ctx, "prelude", include_str!("realm/prelude.js"))?.call((host.clone(),))?;
-    eval_script(ctx, "web", include_str!("realm/web.js"))?.call::<_, ()>((host.clone(),))?;
+    eval_script(ctx, "url", include_str!("realm/url.js"))?.call::<_, ()>((host.clone(),))?;
+    eval_script(ctx, "events", include_str!("realm/events.js"))?.call::<_, ()>((host.clone(),))?;
+    eval_script(ctx, "clone", include_str!("realm/clone.js"))?.call::<_, ()>(())?;
+    eval_script(ctx, "locale", include_str!("realm/locale.js"))?.call::<_, ()>(())?;
     let fetches: Object<'_> =
         eval_script(ctx, "fetch", include_str!("realm/fetch.js"))?.call((host,))?;
     eval_script(ctx, "lock", include_str!("realm/lock.js"))?.call::<_, ()>(())?;

@@ -188,21 +188,28 @@ fn blocks(document: &str, syntax: Syntax) -> Vec<Block> {
 fn mdx_blocks(document: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut skip = false;
-    let mut lines = lines(document).enumerate();
+    let body = body_start(document);
+    let is_before =
+        |(_, (start, line)): &(usize, (usize, &str))| *start < body && start + line.len() <= body;
+    let mut lines = lines(document).enumerate().skip_while(is_before);
     while let Some((number, (_, line))) = lines.next() {
-        let inner = line.trim_start_matches([' ', '\t', '>', BYTE_ORDER_MARK]);
+        let line = line.trim_start_matches(BYTE_ORDER_MARK);
+        let inner = without_containers(line);
         let indent = line.len() - inner.len();
-        let mark = inner.chars().next().filter(|mark| "`~".contains(*mark));
-        let length = mark.map_or(0, |mark| inner.len() - inner.trim_start_matches(mark).len());
-        if length < 3 {
+        let Some((fence, info)) = fence(inner) else {
             skip = match inner.trim() {
                 SKIP | MDX_SKIP => true,
                 "" => skip,
                 _ => false,
             };
+            if let Some((_, comment)) = inner.split_once("{/*")
+                && !comment.contains("*/")
+            {
+                lines.by_ref().find(|(_, (_, line))| line.contains("*/"));
+            }
             continue;
-        }
-        let (fence, info) = inner.split_at(length);
+        };
+        let mark = fence.chars().next();
         let info = Info::of(info.trim());
         let mut block = info.map(|info| Block::new(number + 1, &info, skip));
         skip = false;
@@ -225,6 +232,27 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
+/// A line without the marks of the block quotes and lists that it is in or begins.
+fn without_containers(line: &str) -> &str {
+    let line = line.trim_start_matches([' ', '\t', '>']);
+    let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let marks: &[char] = if digits > 0 { &['.', ')'] } else { &['-', '*', '+'] };
+    match line[digits..].strip_prefix(marks) {
+        Some(item) if digits < 10 && item.starts_with([' ', '\t']) => without_containers(item),
+        _ => line,
+    }
+}
+
+/// The fence with which a line begins, and what follows it.
+fn fence(line: &str) -> Option<(&str, &str)> {
+    let mark = line.chars().next().filter(|mark| "`~".contains(*mark))?;
+    let length = line.len() - line.trim_start_matches(mark).len();
+    let (fence, info) = line.split_at(length);
+    // Otherwise it is code in a line.
+    let is_fence = length >= 3 && !(mark == '`' && info.contains('`'));
+    is_fence.then_some((fence, info))
+}
+
 /// The lines of a text without their ends, and where each begins.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
@@ -241,9 +269,7 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
     let mut open: Option<Block> = None;
     let mut skip = false;
     let mut is_comment = false;
-    // The parser takes everything between two lines `---` for metadata, wherever they are.
-    let mark = if document.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len_utf8() } else { 0 };
-    let body = mark + front_matter_bytes(&document[mark..]);
+    let body = body_start(document);
     let parser = Parser::new_ext(&document[body..], Options::empty());
     for (event, range) in parser.into_offset_iter() {
         let start = body + range.start;
@@ -262,9 +288,8 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
             Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
             Event::Start(Tag::HtmlBlock) => is_comment = document[start..].starts_with("<!--"),
             Event::Html(text) | Event::InlineHtml(text) => {
-                let fence = text.trim_start().trim_start_matches(['`', '~']);
-                let is_fence = text.trim_start().len() - fence.len() >= 3 && !is_comment;
-                if let Some(info) = Info::of(fence.trim()).filter(|_| is_fence) {
+                let fence = fence(without_containers(&text)).filter(|_| !is_comment);
+                if let Some(info) = fence.and_then(|(_, info)| Info::of(info.trim())) {
                     blocks.push(Block::new(position(document, start).0, &info, true));
                 }
                 skip = text.trim() == SKIP;
@@ -274,6 +299,13 @@ fn markdown_blocks(document: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+/// Where the text begins, after a byte order mark and metadata. The parser takes everything between two lines
+/// `---` for metadata, wherever they are.
+fn body_start(document: &str) -> usize {
+    let mark = if document.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len_utf8() } else { 0 };
+    mark + front_matter_bytes(&document[mark..])
 }
 
 /// The length of the metadata at the start of a document: from a line `---` to the next one.

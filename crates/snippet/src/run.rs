@@ -183,7 +183,7 @@ pub(crate) fn run(prepared: PreparedRun, realm: &Realm, host: Box<dyn RealmHost>
     }
     match outcome.end {
         // What follows from the lack of memory is not reported.
-        RunEnd::NeverSettles | RunEnd::Settled if code.is_some() => {}
+        RunEnd::NeverSettles | RunEnd::Settled | RunEnd::TimedOut if code.is_some() => {}
         RunEnd::Threw(failure) if code.is_some() && is_exhausted(&failure) => {}
         RunEnd::Settled => {}
         RunEnd::Threw(failure) => {

@@ -31,7 +31,7 @@ pub fn sanitize_stack(text: Option<&str>) -> String {
     while let Some(character) = rest.chars().next() {
         // In `src/app/x.ts` no absolute path begins, because a name precedes the slash.
         let begins = !before.is_some_and(|c: char| c.is_alphanumeric() || "._-/\\".contains(c));
-        match host_path(rest).filter(|_| begins) {
+        match begins.then(|| host_path(rest)).flatten() {
             Some((length, word)) => {
                 clean.push_str(word);
                 before = rest[..length].chars().next_back();
@@ -50,17 +50,19 @@ pub fn sanitize_stack(text: Option<&str>) -> String {
 /// The length of the path at the start of a text, in bytes, and its replacement.
 fn host_path(text: &str) -> Option<(usize, &'static str)> {
     let end = |c: char| c.is_whitespace() || ")]}>\"'`,;|".contains(c);
-    let whole = text.find(end).unwrap_or(text.len());
+    // Looked for only where a path begins: otherwise a long word would be read again at each of its characters.
+    let whole = || text.find(end).unwrap_or(text.len());
     if let Some((_, word)) = PATHS.iter().find(|(start, _)| text.starts_with(start)) {
-        return Some((whole, word));
+        return Some((whole(), word));
     }
-    if text.starts_with("\\\\") && whole > 2 {
-        return Some((whole, "<unc>"));
+    if text.starts_with("\\\\") {
+        return Some((whole(), "<unc>")).filter(|(length, _)| *length > 2);
     }
     let [drive, b':', b'\\', ..] = text.as_bytes() else { return None };
     if !drive.is_ascii_alphabetic() {
         return None;
     }
+    let whole = whole();
     // The name of the user is removed, the path below it stays.
     match text[..whole].get(3..).and_then(|path| path.strip_prefix("Users\\")) {
         Some(below) => {
@@ -84,5 +86,7 @@ mod tests {
             "open '<etc>' <unc> (<tmp> b)"
         );
         assert_eq!(sanitize_stack(Some("C:\\Users\\é")), "<home>");
+        let long = "x".repeat(1 << 20);
+        assert_eq!(sanitize_stack(Some(&long)), long);
     }
 }

@@ -12,9 +12,10 @@ mod names;
 use std::collections::BTreeSet;
 
 use stockade_script::syntax::tree::ast::{
-    Argument, AssignmentTargetPropertyIdentifier, AssignmentTargetPropertyProperty,
-    BindingProperty, CallExpression, ComputedMemberExpression, Expression, IdentifierReference,
-    NewExpression, Program, PropertyKey, StaticMemberExpression,
+    AccessorProperty, Argument, AssignmentTargetPropertyIdentifier,
+    AssignmentTargetPropertyProperty, BindingProperty, CallExpression, ComputedMemberExpression,
+    Decorator, Expression, IdentifierReference, NewExpression, Program, PropertyKey,
+    StaticMemberExpression,
 };
 use stockade_script::syntax::visit::{Visit, walk};
 use stockade_script::syntax::{GetSpan as _, Scoping, Span};
@@ -267,6 +268,15 @@ impl<'a> Visit<'a> for NameRules<'_> {
             self.report(new.span, "new Function(...) is not allowed in the sandbox".to_owned());
         }
         walk::walk_new_expression(self, new);
+    }
+
+    fn visit_decorator(&mut self, decorator: &Decorator<'a>) {
+        self.report(decorator.span, "decorators are not available in the sandbox".to_owned());
+    }
+
+    fn visit_accessor_property(&mut self, property: &AccessorProperty<'a>) {
+        self.report(property.span, "`accessor` is not available in the sandbox".to_owned());
+        walk::walk_accessor_property(self, property);
     }
 
     fn visit_binding_property(&mut self, property: &BindingProperty<'a>) {

@@ -13,6 +13,9 @@ pub(super) const OWN_PREFIX: &str = "stockade:";
 /// The longest text that is taken from an exception, in bytes.
 const MAX_BYTES: usize = 8 << 10;
 
+/// The name and the message of the engine's error for a lack of memory.
+const EXHAUSTED: (&str, &str) = ("InternalError", "out of memory");
+
 /// The most frames that are kept.
 const MAX_FRAMES: usize = 20;
 
@@ -63,6 +66,16 @@ impl Failure {
         Ok(())
     }
 
+    /// A lack of memory that the engine could not throw.
+    pub(super) fn exhausted() -> Self {
+        Self {
+            name: Some(EXHAUSTED.0.to_owned()),
+            message: EXHAUSTED.1.to_owned(),
+            is_exhausted: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn of<'js>(ctx: &Ctx<'js>, error: CaughtError<'js>, program: &Program) -> Self {
         match error {
             CaughtError::Exception(exception) => {
@@ -97,7 +110,7 @@ impl Failure {
             cause.filter(|cause| !cause.is_undefined() && !cause.is_null() && depth < MAX_DEPTH);
         let name = field(ctx, object, "name").unwrap_or_else(|| "Error".to_owned());
         let mut message = field(ctx, object, "message").unwrap_or_default();
-        let is_exhausted = name == "InternalError" && message == "out of memory";
+        let is_exhausted = name == EXHAUSTED.0 && message == EXHAUSTED.1;
         let inner =
             if depth < MAX_DEPTH { inner_errors(ctx, object, program, depth) } else { Vec::new() };
         if !inner.is_empty() {

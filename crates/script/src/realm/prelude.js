@@ -42,7 +42,7 @@
   const { write } = host;
   const writer = (level) =>
     function () {
-      let line = "";
+      let line = indent;
       for (let at = 0; at < arguments.length; at += 1) line += (at === 0 ? "" : " ") + shown(arguments[at]);
       write(level, apply(toWellFormed, line, []));
     };
@@ -67,23 +67,59 @@
     }
     return stack;
   };
-  define("console", {
-    log: writer("log"),
-    info: writer("log"),
-    debug: writer("log"),
-    trace: writer("log"),
-    dir: writer("log"),
-    table: writer("log"),
-    warn: writer("warn"),
-    error: writer("error"),
-    assert: (condition, ...values) => condition || writer("error")("Assertion failed", ...values),
-    group: writer("log"),
-    groupCollapsed: writer("log"),
-    groupEnd: () => {},
-    time: () => {},
-    timeEnd: () => {},
-    count: () => {},
-  });
+  // Groups indent lines; counts and times have names.
+  let indent = "";
+  const counts = new Map();
+  const times = new Map();
+  const label = (given) => text(given ?? "default");
+  const [log, warn, fail] = ["log", "warn", "error"].map(writer);
+  const elapsed = (name, values) => {
+    if (!times.has(name)) return warn(`there is no time "${name}"`);
+    log(`${name}: ${(host.now() - times.get(name)).toFixed(3)}ms`, ...values);
+  };
+  const group = (...values) => {
+    if (values.length > 0) log(...values);
+    indent += "  ";
+  };
+  const console = {
+    log,
+    info: log,
+    debug: log,
+    trace: log,
+    dir: (value) => log(value),
+    dirxml: log,
+    table: (value) => log(value),
+    warn,
+    error: fail,
+    assert: (condition, ...values) => {
+      if (condition) return;
+      if (typeof values[0] === "string") fail(`Assertion failed: ${values[0]}`, ...values.slice(1));
+      else fail("Assertion failed", ...values);
+    },
+    group,
+    groupCollapsed: group,
+    groupEnd: () => {
+      indent = indent.slice(2);
+    },
+    time: (name) => {
+      if (times.has(label(name))) warn(`there is a time "${label(name)}" already`);
+      else times.set(label(name), host.now());
+    },
+    timeLog: (name, ...values) => elapsed(label(name), values),
+    timeEnd: (name) => {
+      elapsed(label(name), []);
+      times.delete(label(name));
+    },
+    count: (name) => {
+      counts.set(label(name), (counts.get(label(name)) ?? 0) + 1);
+      log(`${label(name)}: ${counts.get(label(name))}`);
+    },
+    countReset: (name) => {
+      if (!counts.delete(label(name))) warn(`there is no count "${label(name)}"`);
+    },
+  };
+  Object.defineProperty(console, Symbol.toStringTag, { value: "console", configurable: true });
+  define("console", console);
 
   const timers = new Map();
   let lastTimer = 0;
@@ -109,86 +145,14 @@
     return first;
   };
 
-  class DataCloneError extends Error {
-    name = "DataCloneError";
-  }
-  const copies = new Map([
-    [Date, (value) => new Date(value.getTime())],
-    [RegExp, (value) => new RegExp(value.source, value.flags)],
-    [ArrayBuffer, (value) => value.slice(0)],
-    [Boolean, (value) => Object(value.valueOf())],
-    [Number, (value) => Object(value.valueOf())],
-    [String, (value) => Object(value.valueOf())],
-    [BigInt, (value) => Object(value.valueOf())],
-  ]);
-  if (typeof SharedArrayBuffer === "function") copies.set(SharedArrayBuffer, (value) => value);
-  const errors = new Map([Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError].map((type) => [type.name, type]));
-  // The kinds of objects that have no copy.
-  const refused = [Promise, WeakMap, WeakSet, ...(typeof WeakRef === "function" ? [WeakRef] : [])];
-  const views = [Int8Array, Uint8Array, Uint8ClampedArray, Int16Array, Uint16Array, Int32Array, Uint32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array];
-  if (typeof Float16Array === "function") views.push(Float16Array);
-  const viewType = (value) => views.find((type) => value instanceof type);
-  const clone = (value, seen) => {
-    if (typeof value === "function" || typeof value === "symbol") {
-      throw new DataCloneError(`${String(value)} could not be cloned`);
-    }
-    if (typeof value !== "object" || value === null) return value;
-    if (seen.has(value)) return seen.get(value);
-    const keep = (copy) => {
-      seen.set(value, copy);
-      return copy;
-    };
-    for (const [type, copy] of copies) {
-      if (value instanceof type) return keep(copy(value));
-    }
-    if (refused.some((type) => value instanceof type)) throw new DataCloneError(`${String(value)} could not be cloned`);
-    if (ArrayBuffer.isView(value)) {
-      const buffer = clone(value.buffer, seen);
-      const length = value instanceof DataView ? value.byteLength : value.length;
-      const type = value instanceof DataView ? DataView : viewType(value);
-      return keep(new type(buffer, value.byteOffset, length));
-    }
-    if (value instanceof Map) {
-      const copy = keep(new Map());
-      for (const [key, item] of value) copy.set(clone(key, seen), clone(item, seen));
-      return copy;
-    }
-    if (value instanceof Set) {
-      const copy = keep(new Set());
-      for (const item of value) copy.add(clone(item, seen));
-      return copy;
-    }
-    if (value instanceof Error) {
-      const type = errors.get(value.name) ?? Error;
-      const copy = keep(Object.create(type.prototype));
-      const held = (name, item) => Object.defineProperty(copy, name, { value: item, writable: true, configurable: true });
-      if (value.message !== undefined && Object.hasOwn(value, "message")) held("message", String(value.message));
-      if (typeof value.stack === "string") held("stack", value.stack);
-      if (Object.hasOwn(value, "cause")) held("cause", clone(value.cause, seen));
-      if (Object.hasOwn(value, "errors")) held("errors", clone(value.errors, seen));
-      return copy;
-    }
-    const copy = keep(Array.isArray(value) ? new Array(value.length) : {});
-    for (const key of Object.keys(value)) copy[key] = clone(value[key], seen);
-    return copy;
-  };
-  define("structuredClone", function structuredClone(value, options) {
-    if (arguments.length === 0) throw new TypeError("structuredClone requires a value");
-    const moved = [...(options?.transfer ?? [])];
-    const seen = new Map();
-    for (const buffer of moved) {
-      if (!(buffer instanceof ArrayBuffer) || buffer.detached) throw new DataCloneError("only an ArrayBuffer can be transferred");
-    }
-    const copy = (item) => clone(item, seen);
-    for (const buffer of moved) seen.set(buffer, buffer.transfer());
-    return copy(value);
-  });
-
   Math.random = () => host.draw();
-  define("crypto", {
+  const integers = [Int8Array, Uint8Array, Uint8ClampedArray, Int16Array, Uint16Array, Int32Array, Uint32Array, BigInt64Array, BigUint64Array];
+  const crypto = {
     getRandomValues(array) {
+      if (arguments.length === 0) throw new TypeError("the array must be given");
+      if (!integers.some((type) => array instanceof type)) throw new DOMException("the array must be a typed array of integers", "TypeMismatchError");
       const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-      if (bytes.length > 65536) throw new RangeError("more than 65536 bytes were requested");
+      if (bytes.length > 65536) throw new DOMException("more than 65536 bytes were requested", "QuotaExceededError");
       bytes.set(host.random(bytes.length));
       return array;
     },
@@ -199,7 +163,37 @@
       const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
       return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
     },
-  });
+  };
+  Object.defineProperty(crypto, Symbol.toStringTag, { value: "Crypto", configurable: true });
+  define("crypto", crypto);
+
+  // A target is kept until the running job has ended, as the language says.
+  const kept = new Set();
+  const keep = (target) => {
+    if (kept.size === 0) Promise.resolve().then(() => kept.clear());
+    kept.add(target);
+    return target;
+  };
+  if (typeof WeakRef === "function") {
+    define("WeakRef", class extends WeakRef {
+      static name = "WeakRef";
+      constructor(target) {
+        super(target);
+        keep(target);
+      }
+      deref() {
+        const target = super.deref();
+        return target === undefined ? undefined : keep(target);
+      }
+    });
+  }
+  for (const name of ["atob", "btoa"]) {
+    const convert = globalThis[name];
+    define(name, Object.defineProperty(function (given) {
+      if (arguments.length === 0) throw new TypeError("the text must be given");
+      return convert(given);
+    }, "name", { value: name }));
+  }
 
   define("TextEncoder", class TextEncoder {
     get encoding() {
@@ -218,6 +212,9 @@
         written += bytes.length;
       }
       return { read, written };
+    }
+    get [Symbol.toStringTag]() {
+      return "TextEncoder";
     }
   });
   // How many bytes at the end are the beginning of a character that is not complete.
@@ -255,7 +252,12 @@
     get ignoreBOM() {
       return this.#ignoreBOM;
     }
+    get [Symbol.toStringTag]() {
+      return "TextDecoder";
+    }
     decode(view = new Uint8Array(), { stream = false } = {}) {
+      const isBuffer = view instanceof ArrayBuffer || (typeof SharedArrayBuffer === "function" && view instanceof SharedArrayBuffer);
+      if (!isBuffer && !ArrayBuffer.isView(view)) throw new TypeError("the bytes must be an ArrayBuffer or a view of one");
       const given = ArrayBuffer.isView(view) ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : new Uint8Array(view);
       let bytes = given;
       if (this.#rest.length > 0) {

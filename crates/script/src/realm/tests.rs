@@ -37,7 +37,7 @@ fn run(source: &str) -> (Outcome, Vec<String>) {
 }
 
 /// The output lines of a program that succeeds.
-fn lines(source: &str) -> Vec<String> {
+pub(super) fn lines(source: &str) -> Vec<String> {
     let (outcome, lines) = run(source);
     assert_eq!(outcome.end, RunEnd::Settled, "{source}: {lines:?}");
     lines

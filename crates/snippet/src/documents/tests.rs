@@ -97,6 +97,26 @@ fn no_fence_of_a_language_is_passed_over() {
 }
 
 #[test]
+fn a_fence_in_a_list_is_found() {
+    let lines = |document: &str, syntax| -> Vec<(u32, bool)> {
+        let found = examples(document, syntax);
+        found.iter().map(|example| (example.line, example.skipped)).collect()
+    };
+    for start in ["- ", "1. ", "10)  ", "> * ", "- - ", "+\t"] {
+        let inner = " ".repeat(start.len().max(4));
+        let document = format!("{start}```ts\n{inner}1;\n{inner}```\n");
+        assert_eq!(lines(&document, Syntax::Mdx), [(1, false)], "{start:?}");
+    }
+    let document = "- ```js\n  one();\n    two();\n  ```\n";
+    let input = examples(document, Syntax::Mdx)[0].input(None);
+    assert_eq!(input.files.unwrap()[0].source, "one();\n  two();\n");
+    // Neither code in a line, nor a comment, nor metadata begins a block.
+    let none = "---\ntitle: |\n  ```ts\n---\n```ts `x` ```\n\n{/* later:\n```ts\n1;\n```\n*/}\n";
+    assert_eq!(lines(none, Syntax::Mdx), []);
+    assert_eq!(lines("<div>\n- ```ts\n</div>\n", Syntax::Markdown), [(2, true)]);
+}
+
+#[test]
 fn lines_between_rules_are_no_metadata() {
     let document = "---\ntitle: |\n  ```ts\n---\n```ts\n1;\n```\ntext\n\n---\n#### A\n```ts\n2;\n```\n\n---\n#### B\n```js\n3;\n```\n";
     let found = examples(document, Syntax::Markdown);

@@ -9,7 +9,7 @@ const { toISOString, getTime } = Date.prototype;
 const { forEach: forEachEntry } = Map.prototype;
 const { forEach: forEachItem } = Set.prototype;
 const { isPrototypeOf } = Object.prototype;
-const { startsWith, slice } = String.prototype;
+const { startsWith, slice, toWellFormed } = String.prototype;
 const dates = Date.prototype;
 const maps = Map.prototype;
 const sets = Set.prototype;
@@ -29,11 +29,15 @@ export const register = (system, modules) => {
 
 const MAX_DEPTH = 200;
 
+// Halves of surrogate pairs cannot leave the realm.
+const quoted = (value) => stringify(apply(toWellFormed, value, []));
+
 // A value as JSON text; undefined for what JSON leaves out. An own conversion of a class is used, but none
 // that was added to the prototype of all objects.
 const encode = (value, depth) => {
   if (depth > MAX_DEPTH) throw new Unserializable("the value is nested too deeply, or contains itself");
   if (typeof value === "bigint") return stringify(text(value));
+  if (typeof value === "string") return quoted(value);
   if (typeof value !== "object" || value === null) return stringify(value);
   if (is(dates, value)) return apply(getTime, value, []) === apply(getTime, value, []) ? stringify(apply(toISOString, value, [])) : "null";
   if (is(maps, value)) {
@@ -56,7 +60,7 @@ const encode = (value, depth) => {
   const names = keys(value);
   for (let at = 0; at < names.length; at += 1) {
     const item = encode(value[names[at]], depth + 1);
-    if (item !== undefined) written += `${written === "" ? "" : ","}${stringify(names[at])}:${item}`;
+    if (item !== undefined) written += `${written === "" ? "" : ","}${quoted(names[at])}:${item}`;
   }
   return `{${written}}`;
 };

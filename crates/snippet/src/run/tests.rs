@@ -113,6 +113,44 @@ fn facts_survive_what_ends_a_run() {
 }
 
 #[test]
+fn what_a_snippet_does_to_built_ins_changes_no_fact() {
+    for change in [
+        "Object.keys = () => [\"forged\"]; Object.fromEntries = () => ({ count: 9 });",
+        "Map.prototype.get = () => 9; (Map.prototype as any)[Symbol.iterator] = function* () {};",
+        "Object.defineProperty(Object.prototype, \"count\", { set() {}, configurable: true });",
+        "(Array.prototype as any)[Symbol.iterator] = function* () { yield 9; };",
+    ] {
+        let transcript = run_one(&format!(
+            "{COUNTER}const s: any = createSystem({{ module: counter }}); s.start(); await s.settle(); {change}"
+        ));
+        assert_eq!(transcript.errors, [""; 0], "{change}");
+        let facts = Value::Object(transcript.facts);
+        assert_eq!(facts, json!({"count": 0, "name": null}), "{change}");
+    }
+    let halves = run_one(&format!(
+        "{COUNTER}const s: any = createSystem({{ module: counter }}); s.start(); s.facts.name = \"\\ud800\";"
+    ));
+    assert_eq!(halves.errors, [""; 0]);
+    assert_eq!(halves.facts["name"], json!("\u{fffd}"));
+}
+
+#[test]
+fn a_lack_of_memory_is_told_as_such() {
+    for source in [
+        "const a: any[] = []; function* g() { yield new Array(100); } for (;;) { const i = g(); i.next(); a.push(i); }",
+        "let p: any = {}; for (;;) p = new Proxy(p, {});",
+    ] {
+        let input = Input {
+            source: Some(source.to_owned()),
+            timeout_ms: Some(2_000.0),
+            ..Input::default()
+        };
+        let transcript = execute(input, &Imports::default(), &built_in());
+        assert_eq!(transcript.error_code, Some(ErrorCode::OutOfMemory), "{source}: {transcript:?}");
+    }
+}
+
+#[test]
 fn a_package_that_the_set_lacks_is_told() {
     let transcript = run_one("import { useFact } from \"@directive-run/react\"; useFact();");
     assert_eq!(transcript.phase, Phase::Bundle);

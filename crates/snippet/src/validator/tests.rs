@@ -127,6 +127,20 @@ fn imports_of_types_only_are_accepted() {
 }
 
 #[test]
+fn syntax_that_the_engine_lacks_is_refused_by_name() {
+    let decorated =
+        faults("function d(v: any) {}\n@d class A { @d m() {} accessor x = 1; }\nnew A();");
+    let expected = [
+        "src/main.ts:2:1 — decorators are not available in the sandbox",
+        "src/main.ts:2:14 — decorators are not available in the sandbox",
+        "src/main.ts:2:24 — `accessor` is not available in the sandbox",
+    ];
+    assert_eq!(decorated, expected);
+}
+
+#[test]
 fn syntax_that_is_wrong_has_its_place() {
     assert!(faults("const a = ;\n")[0].starts_with("src/main.ts:1:11 — "));
+    assert!(faults("const a = 1;\nconst a = 2;\n")[0].starts_with("src/main.ts:2:7 — "));
+    assert!(faults("const a = 1;\nconst b = `\0`;\n")[0].starts_with("src/main.ts:2:12 — "));
 }

@@ -287,3 +287,23 @@ fn short_to(text: &str, limit: usize) -> String {
     let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}…", &text[..end])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Sized {
+        bytes: u64,
+        port: Option<u16>,
+        list: Vec<u32>,
+    }
+
+    #[test]
+    fn numbers_have_no_format_of_their_own() {
+        let schema = Value::Object(schema::<Sized>());
+        assert!(!schema.to_string().contains("format"), "{schema}");
+        assert_eq!(schema["properties"]["bytes"]["minimum"], json!(0));
+    }
+}

@@ -3,6 +3,8 @@
 import { isReserved } from "./refusal.js";
 import { noteRead, untracked } from "./tracking.js";
 
+const { create, defineProperty, is } = Object;
+
 // How often listeners may cause further changes before that counts as endless.
 const MAX_NOTIFICATIONS = 100;
 
@@ -42,8 +44,8 @@ const checkType = (key, type, value) => {
 // `told` has what happens with changes: `changed(key, value, before)` for one outside of a batch, `batched(changes)`
 // at the end of a batch, `written(key)` for each within a batch, `opened()` and `closed()` around a batch.
 export const createStore = (schema, told) => {
-  const values = new Map();
-  const known = new Set();
+  // What a snippet does to the prototypes of built-in objects changes no fact.
+  const values = create(null);
   const listeners = new Map();
   const allListeners = new Set();
   const isStrict = Object.keys(schema).length > 0;
@@ -121,24 +123,22 @@ export const createStore = (schema, told) => {
   return {
     get: (key) => {
       noteRead(key);
-      return values.get(key);
+      return values[key];
     },
     has: (key) => {
       noteRead(key);
-      return values.has(key);
+      return key in values;
     },
     set: (key, value) => {
       check(key, value);
-      const before = values.get(key);
-      if (Object.is(before, value)) return;
-      values.set(key, value);
-      known.add(key);
+      const before = values[key];
+      if (is(before, value)) return;
+      values[key] = value;
       change(key, value, before, "set");
     },
     delete: (key) => {
-      const before = values.get(key);
-      values.delete(key);
-      known.delete(key);
+      const before = values[key];
+      delete values[key];
       change(key, undefined, before, "delete");
     },
     batch: (action) => {
@@ -161,7 +161,7 @@ export const createStore = (schema, told) => {
     },
     toObject: () => {
       const facts = {};
-      for (const key of known) if (values.has(key)) facts[key] = values.get(key);
+      for (const key in values) defineProperty(facts, key, { value: values[key], writable: true, enumerable: true, configurable: true });
       return facts;
     },
     destroy: () => {

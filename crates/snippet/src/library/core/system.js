@@ -10,7 +10,7 @@ import { distributable } from "./snapshots.js";
 import { derivationView, eventView } from "./views.js";
 import { watchers } from "./watching.js";
 
-const OPTIONS = ["module", "modules", "initialFacts", "name", "plugins", "history", "trace", "errorBoundary", "tickMs", "zeroConfig", "initOrder", "pro"];
+const OPTIONS = ["module", "modules", "initialFacts", "name", "plugins", "history", "trace", "errorBoundary", "tickMs", "debug", "zeroConfig", "initOrder", "pro"];
 const HISTORY = ["maxSnapshots"];
 // What a system of the package has and this one has not.
 const ABSENT = ["explain", "getOriginal", "restoreOriginal", "watchDistributableSnapshot", "registerModule", "stopAsync", "destroyAsync", "evict"];
@@ -35,6 +35,13 @@ const methods = (engine, kind, options, held) => {
     },
     get meta() {
       return refuse("system.meta");
+    },
+    // What older versions of the package have with the option of that name.
+    get debug() {
+      return options.debug ? refuse("system.debug") : undefined;
+    },
+    get runHistory() {
+      return options.debug ? refuse("system.runHistory") : undefined;
     },
     get isRunning() {
       return state.isRunning;
