@@ -212,6 +212,39 @@ print(libc.rename(ctypes.c_void_p(at), b'm3'), errno.errorcode[ctypes.get_errno(
     discard(world);
 }
 
+/// A process that has restricted itself by Landlock ends the help for its command, and for no other one.
+fn landlock_counts_for_its_command(world: &World) {
+    world.write("first/file", "");
+    world.write("second/file", "");
+    create(world, &[]);
+    let script = "
+import time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(38, 1, 0, 0, 0)
+# It handles device files only, so it gives up no right that a rename needs.
+attribute = ctypes.c_uint64(1 << 11)
+rules = libc.syscall(444, ctypes.byref(attribute), 8, 0)
+if os.fork() == 0:
+    assert libc.syscall(446, rules, 0) == 0
+    os._exit(0)
+os.wait()
+with open('/tmp/found', 'w') as file: print(result(os.rename, 'first', 'one'), file=file)
+os.rename('/tmp/found', '/tmp/over')
+time.sleep(1000)
+";
+    let command = start(world, script);
+    wait_until("it has renamed", || exec(world, &["test", "-e", "/tmp/over"]).code() == 0);
+    let expected = match world.identity {
+        Identity::Root => "done\n",
+        Identity::User => "EXDEV\n",
+    };
+    assert_eq!(exec(world, &["cat", "/tmp/over"]).stdout, expected);
+    let other = python(world, "print(result(os.rename, 'second', 'two'))");
+    assert_eq!(other.stdout, "done\n", "{other}");
+    world.stockade(&["kill", &command]).finish().succeeds();
+    discard(world);
+}
+
 /// Who has the listener could allow refused calls: neither init nor its children give it away.
 fn the_listener_stays_with_init(world: &World) {
     for number in 0..100 {
@@ -261,5 +294,6 @@ as_root_and_as_user! {
     pauses_wait_for_renames,
     floods_stop_nobody,
     processes_that_hide,
+    landlock_counts_for_its_command,
     the_listener_stays_with_init,
 }
