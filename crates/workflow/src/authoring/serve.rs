@@ -151,12 +151,17 @@ fn load(
     link(&mut program, &start, library::ENTRY, &entry.path);
     program.modules.insert(start.path.clone(), start);
     let mut zods = Vec::new();
-    let mut waiting = vec![entry];
-    while let Some(file) = waiting.pop() {
+    let mut waiting: Vec<(SourceFile, Option<Origin>)> = vec![(entry, None)];
+    while let Some((file, origin)) = waiting.pop() {
         if program.modules.contains_key(&file.path) {
             continue;
         }
-        let module = compile_file(&file).map_err(Rejection::Faults)?;
+        let at_origin = |fault: Fault| match &origin {
+            Some(origin) => origin.fault(&fault),
+            None => fault,
+        };
+        let module = compile_file(&file)
+            .map_err(|faults| Rejection::Faults(faults.into_iter().map(at_origin).collect()))?;
         for import in &module.imports {
             let specifier = import.specifier.as_str();
             match resolve(lines, &module, specifier)? {
@@ -166,12 +171,15 @@ fn load(
                         zods.push(file.path.clone());
                     }
                     link(&mut program, &module, specifier, &file.path);
-                    waiting.push(file);
+                    let place = (module.path.as_str(), import.line, import.column);
+                    let origin = Origin::of(&file, &origin, place, specifier);
+                    waiting.push((file, origin));
                 }
                 Resolution::Missing(message) => {
                     let path = module.path.clone();
                     let (line, column) = (import.line, import.column);
-                    return Err(Rejection::Missing(Fault { path, line, column, message }));
+                    let fault = Fault { path, line, column, message };
+                    return Err(Rejection::Missing(at_origin(fault)));
                 }
             }
         }
@@ -181,7 +189,9 @@ fn load(
                 Resolution::BuiltIn(ours) => link(&mut program, &module, specifier, ours),
                 Resolution::File(file) => {
                     link(&mut program, &module, specifier, &file.path);
-                    waiting.push(file);
+                    let place = (module.path.as_str(), import.line, import.column);
+                    let origin = Origin::of(&file, &origin, place, specifier);
+                    waiting.push((file, origin));
                 }
                 // The import may never be evaluated.
                 Resolution::Missing(why) => {
@@ -195,6 +205,42 @@ fn load(
     }
     add_generated(&mut program, environment, zods);
     Ok(program)
+}
+
+/// The import of a package in a file of the project: an error in the package is that of this import.
+#[derive(Clone)]
+struct Origin {
+    path: String,
+    line: u32,
+    column: u32,
+    specifier: String,
+}
+
+impl Origin {
+    /// That of a file, which a module of this origin imports at this place; `None` for a file of the project.
+    fn of(
+        file: &SourceFile,
+        origin: &Option<Self>,
+        (path, line, column): (&str, u32, u32),
+        specifier: &str,
+    ) -> Option<Self> {
+        let own = || Self { path: path.to_owned(), line, column, specifier: specifier.to_owned() };
+        file.path.starts_with(PACKAGES).then(|| origin.clone().unwrap_or_else(own))
+    }
+
+    /// An error in the package, at the import of the project.
+    fn fault(&self, fault: &Fault) -> Fault {
+        let Fault { path, line, column, message } = fault;
+        Fault {
+            path: self.path.clone(),
+            line: self.line,
+            column: self.column,
+            message: format!(
+                "cannot import the package \"{}\": {path}:{line}:{column} — {message}",
+                self.specifier
+            ),
+        }
+    }
 }
 
 fn link(program: &mut Program, module: &Module, specifier: &str, target: &str) {

@@ -359,3 +359,24 @@ async fn what_needs_node_is_refused_by_name() {
     let expected = json!({ "known": [true, { "name": "SmithersError", "message": "m", "code": "A", "details": { "x": 1 } }] });
     assert_eq!(output(head, body).await, expected);
 }
+
+/// What a package lacks is reported where the project imports it.
+#[tokio::test]
+async fn an_error_in_a_package_is_that_of_its_import() {
+    let world = World::new().await;
+    world.write("package.json", "{}");
+    world.write(
+        "node_modules/outer/package.json",
+        "{ \"main\": \"index.js\", \"type\": \"module\" }",
+    );
+    world.write("node_modules/outer/index.js", "export { a } from \"./next.js\";");
+    world.write("node_modules/outer/next.js", "import \"inner\"; export const a = 1;");
+    world.write("node_modules/inner/package.json", "{ \"main\": \"index.js\" }");
+    world.write("node_modules/inner/index.js", "module.exports = {};");
+    let file = world.write("flow.tsx", &flow("import { a } from \"outer\"; a;", ""));
+    let problem = world.up(&file, json!({})).await.unwrap_err();
+    let message = format!("{}\n{}", problem.message, problem.cause.unwrap_or_default());
+    let expected =
+        "flow.tsx:6:1 — cannot import the package \"outer\": node_modules/outer/next.js:1:1";
+    assert!(message.contains(expected) && message.contains("which is planned"), "{message}");
+}
