@@ -239,7 +239,8 @@ fn schema<S: JsonSchema + Any>() -> Map<String, Value> {
 fn remove_widths(value: &mut Value) {
     match value {
         Value::Object(members) => {
-            let is_width = |format: &Value| format.as_str().is_some_and(|name| name.contains("int"));
+            let is_width =
+                |format: &Value| format.as_str().is_some_and(|name| name.contains("int"));
             if members.get("format").is_some_and(is_width) {
                 members.remove("format");
             }
