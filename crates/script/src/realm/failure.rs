@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use rquickjs::{Array, CaughtError, Coerced, Ctx, Object, Value};
+use rquickjs::function::This;
+use rquickjs::{Array, CaughtError, Coerced, Ctx, Function, Object, Value};
 
 use super::Program;
 
@@ -193,13 +194,27 @@ fn code<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> Option<String> {
 }
 
 fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> String {
-    match value.get::<Coerced<String>>() {
-        Ok(text) => truncate(text.0),
-        Err(_) => {
-            drop(ctx.catch());
-            "[unprintable]".to_owned()
-        }
+    if let Ok(text) = value.get::<Coerced<String>>() {
+        return truncate(text.0);
     }
+    drop(ctx.catch());
+    let text = well_formed(ctx, value).map(truncate);
+    drop(ctx.catch());
+    text.unwrap_or_else(|| "[unprintable]".to_owned())
+}
+
+/// A text with halves of surrogate pairs, without them. The program may have changed the function that does it: then
+/// it changes the text of its own error.
+fn well_formed<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
+    value.as_string()?;
+    let prototype = ctx
+        .globals()
+        .get::<_, Object<'js>>("String")
+        .ok()?
+        .get::<_, Object<'js>>("prototype")
+        .ok()?;
+    let convert = prototype.get::<_, Function<'js>>("toWellFormed").ok()?;
+    convert.call::<_, String>((This(value),)).ok()
 }
 
 fn truncate(mut text: String) -> String {

@@ -95,7 +95,7 @@
   // The order of what is no letter, before digits and letters.
   const MARKS = "_-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~";
   const LETTERS = { ß: "ss", æ: "ae", œ: "oe", ø: "o", đ: "d", ł: "l", ı: "i" };
-  // What tells such a letter from those that it is like.
+  // A mark for such a letter, which makes it differ from those that it is like.
   const LIGATURE = "\u0338";
   const SPACES = "\t\n\v\f\r \u00a0";
   const ACCENT = /\p{M}/u;

@@ -181,6 +181,14 @@ fn the_web_is_there_as_far_as_it_reaches_nothing() {
 }
 
 #[test]
+fn an_error_with_halves_of_surrogate_pairs_is_told() {
+    let RunEnd::Threw(failure) = run("throw new TypeError(\"a \\ud800 b\");").0.end else {
+        panic!("it does not throw");
+    };
+    assert_eq!(failure.message, "a \u{fffd} b");
+}
+
+#[test]
 fn a_rejection_that_nobody_looks_at_is_told() {
     let (outcome, _) = run("Promise.reject(new Error(\"lost\")); const p = Promise.reject(1); \
                             p.catch(() => {});");

@@ -9,7 +9,7 @@ use crate::payload::Input;
 use crate::run::execute;
 
 /// The start of each program: `make` creates and starts a system with one module, which has the fact `n`.
-const START: &str = r#"import { createModule, createSystem, t, Backoff, req, forType, RequirementSet, generateRequirementId } from "@directive-run/core";
+const START: &str = r#"import { createModule, createSystem, t, Backoff, req, forType, RequirementSet, evaluatePredicate, generateRequirementId } from "@directive-run/core";
 const n = { n: t.number() };
 const make = (more: any, options: any = {}): any => { const s: any = createSystem({ module: createModule("m", { schema: { facts: n }, init: (f: any) => { f.n = 0; }, ...more } as any), ...options }); s.start(); return s; };
 "#;
@@ -17,7 +17,7 @@ const make = (more: any, options: any = {}): any => { const s: any = createSyste
 /// Programs, and the lines that they print.
 const CASES: &[(&str, &str, &[&str])] = &[
     (
-        "a watcher is told at once, and once after an event",
+        "a watcher is notified at once, and once after an event",
         r#"
          const s = make({ events: { two: (f: any) => { f.n += 1; f.n += 1; } } });
          s.watch("n", (now: any, before: any) => console.log(before, now));
@@ -192,7 +192,7 @@ const CASES: &[(&str, &str, &[&str])] = &[
         &[r#"[log] 0 0"#, r#"[log] 2 1"#],
     ),
     (
-        "effects: errors are told and stop nothing",
+        "effects: errors are reported and stop nothing",
         r#"
          const s = make({ effects: { bad: { run: () => { throw new Error("no"); } }, good: { run: (f: any) => console.log("good", f.n) } } });
          await s.settle();
@@ -228,17 +228,17 @@ const CASES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "a change within an object is warned of and not told",
+        "a change within an object causes a warning and no notification",
         r#"
          const s = createSystem({ module: createModule("m", { schema: { facts: { o: t.object<any>() } }, init: (f: any) => { f.o = { a: [1] }; } } as any) }) as any;
          s.start();
-         s.watch("o", () => console.log("told"));
+         s.watch("o", () => console.log("notified"));
          s.facts.o.a.push(2);
          console.log(JSON.stringify(s.facts.o), s.facts.o === s.facts.o);
          "#,
         &[
-            r#"[warn] [Directive] nothing is told of a change of facts.o.a.1: set facts.o to a new value"#,
-            r#"[warn] [Directive] nothing is told of a change of facts.o.a.length: set facts.o to a new value"#,
+            r#"[warn] [Directive] no listener is notified of a change of facts.o.a.1: set facts.o to a new value"#,
+            r#"[warn] [Directive] no listener is notified of a change of facts.o.a.length: set facts.o to a new value"#,
             r#"[log] {"a":[1,2]} false"#,
         ],
     ),
@@ -327,10 +327,10 @@ const CASES: &[(&str, &str, &[&str])] = &[
         "batches of changes",
         r#"
          const s = make({});
-         let told = 0;
-         s.watch("n", () => { told += 1; });
+         let count = 0;
+         s.watch("n", () => { count += 1; });
          s.batch(() => { s.facts.n = 1; s.facts.n = 2; console.log(s.facts.n); });
-         console.log(told);
+         console.log(count);
          "#,
         &[r#"[log] 2"#, r#"[log] 1"#],
     ),
@@ -550,6 +550,62 @@ const CASES: &[(&str, &str, &[&str])] = &[
          "#,
         &[r#"[log] try"#, r#"[log] try"#, r#"[log] try"#, r#"[log] true"#],
     ),
+    (
+        "conditions, texts and changes that are data",
+        r#"
+         const s: any = createSystem({ module: createModule("m", {
+           schema: { facts: { phase: t.string(), at: t.number(), label: t.string() } },
+           init: (f: any) => { f.phase = "red"; f.at = 0; f.label = "x"; },
+           derive: { late: { compute: { at: { $gte: 30 } } }, name: { compute: { $template: "Hi ${label}, $${x}" } } },
+           events: { to: { patch: { $set: { phase: { $ref: "value" }, at: 0, label: { $template: "by ${who}" } } } } },
+           constraints: { t: { when: { phase: "red", at: { $gte: 30 } }, require: { type: "T", to: "green" } } },
+           effects: { e: { on: { phase: { $changed: true }, at: { $lt: 5 } }, run: (f: any) => console.log("effect", f.phase) } },
+           resolvers: { t: { requirement: "T", key: ["to"], resolve: async (q: any, c: any) => { c.facts.phase = q.to; c.facts.at = 0; } } },
+         } as any) });
+         s.observe((e: any) => { if (e.type === "constraint.evaluate") console.log(e.active, e.whenExplain.map((x: any) => x.path + x.op + x.pass).join()); });
+         s.start();
+         await s.settle();
+         console.log(s.derive.late, s.derive.name);
+         s.facts.at = 31;
+         await s.settle();
+         s.events.to({ value: "blue", who: "me" });
+         await s.settle();
+         console.log(s.facts.label);
+         "#,
+        &[
+            r#"[log] effect red"#,
+            r#"[log] false phase$eqtrue,at$gtefalse"#,
+            r#"[log] false Hi x, ${x}"#,
+            r#"[log] true phase$eqtrue,at$gtetrue"#,
+            r#"[log] effect green"#,
+            r#"[log] false phase$eqfalse,at$gtefalse"#,
+            r#"[log] effect blue"#,
+            r#"[log] false phase$eqfalse,at$gtefalse"#,
+            r#"[log] by me"#,
+        ],
+    ),
+    (
+        "predicates",
+        r#"
+         const is = (spec: any, facts: any, before?: any) => Number(evaluatePredicate(spec, facts, before));
+         console.log(is({ a: 1 }, { a: 1 }), is({ a: { b: 1 } }, { a: { b: 2 } }), is([{ fact: "a", op: "$gt", value: 1 }], { a: 2 }));
+         console.log(is({ $any: [{ a: 1 }, { b: { $in: [2] } }] }, { b: 2 }), is({ $not: { a: 1 } }, { a: 1 }), is({ $all: [] }, {}));
+         console.log(is({ a: { $between: [1, 3] } }, { a: 3 }), is({ a: { $contains: "x" } }, { a: ["x"] }), is({ a: { $matches: /x/ } }, { a: "axb" }), is({ a: { $exists: false } }, {}));
+         console.log(is({ a: { $eq: { b: [1] } } }, { a: { b: [1] } }), is({ a: { $gt: "1" } }, { a: 2 }), is({ a: { $changed: true } }, { a: 1 }, { a: 1 }));
+         "#,
+        &[r#"[log] 1 0 1"#, r#"[log] 1 0 1"#, r#"[log] 1 1 1 1"#, r#"[log] 1 0 0"#],
+    ),
+    (
+        "what is tried later",
+        r#"
+         const s = make({ constraints: { c: { when: () => true, require: (f: any) => ({ type: "A", at: f.n }) } }, resolvers: { r: { requirement: "A", resolve: async () => { throw new Error("no"); } } } }, { errorBoundary: { onResolverError: "retry-later", retryLater: { delayMs: 10, maxRetries: 1 } } });
+         await s.settle();
+         s.facts.n = 1;
+         await s.settle();
+         s.destroy();
+         "#,
+        &[r#"[warn] [Directive] the resolver "r" has been tried 1 times later, and is skipped"#],
+    ),
 ];
 
 #[test]
@@ -560,7 +616,7 @@ fn programs_print_what_they_print_with_the_package() {
             SourceFile { path: "src/main.ts".to_owned(), source: format!("{START}{source}") };
         let input = Input { files: Some(vec![file]), ..Input::default() };
         let transcript = execute(input, &Imports::default(), &library);
-        // A derivation that fails does so too when it is told at the end.
+        // A derivation that fails does so too when it is reported at the end.
         let failed: Vec<_> =
             transcript.errors.iter().filter(|error| !error.starts_with("derivation ")).collect();
         assert!(failed.is_empty(), "{name}: {failed:?}");

@@ -51,12 +51,10 @@ fn constraints_are_met_and_derivations_follow() {
 #[test]
 fn what_the_core_lacks_is_refused_by_name() {
     for (part, name) in [
-        ("derive: { big: { compute: { n: 1 } } }", "\"big\" in `derive` that is no function"),
-        ("events: { go: { patch: { n: 1 } } }", "\"go\" in `events` that is no function"),
-        ("effects: { e: { on: { n: 1 }, run() {} } }", "`on` of the effect \"e\""),
+        ("derive: { big: 5 }", "\"big\" in `derive` that is neither a function nor data"),
         (
-            "constraints: { c: { when: { n: 1 }, require: { type: \"A\" } } }",
-            "`when` of the constraint \"c\" that is no function",
+            "events: { go: { nothing: 1 } }",
+            "\"go\" in `events` that is neither a function nor a patch",
         ),
         (
             "constraints: { c: { when: () => false, require: { type: \"A\" }, abortOn: [\"d\"] } }",
@@ -110,6 +108,39 @@ fn facts_survive_what_ends_a_run() {
         assert_eq!(transcript.error_code, Some(code), "{end}: {:?}", transcript.errors);
         assert_eq!(transcript.facts.get("count"), Some(&json!(1)), "{end}: {transcript:?}");
     }
+}
+
+#[test]
+fn what_a_system_lacks_is_refused_by_name() {
+    for (use_of_it, name) in [
+        ("s.explain(\"A:{}\");", "system.explain()"),
+        ("s.registerModule(m);", "system.registerModule()"),
+        ("s.constraints.register(\"c\", {});", "system.constraints.register()"),
+        ("s.derive.assign(\"d\", () => 1);", "system.derive.assign()"),
+        ("s.meta.byTag(\"x\");", "system.meta"),
+        ("predict({}, {});", "predict"),
+        ("doctor.checkAgainst({}, []);", "doctor"),
+        ("performancePlugin();", "performancePlugin()"),
+        ("createSystem({ module: m, other: 1 } as any);", "the option `other` of createSystem()"),
+    ] {
+        let transcript = run_one(&format!(
+            "import {{ createModule, createSystem, doctor as d, predict as p, t }} from \"@directive-run/core\";\n\
+             import {{ performancePlugin as q }} from \"@directive-run/core/plugins\";\n\
+             const [doctor, predict, performancePlugin]: any[] = [d, p, q];\n\
+             const m: any = createModule(\"m\", {{ schema: {{ facts: {{ n: t.number() }} }} }} as any);\n\
+             const s: any = createSystem({{ module: m }}); s.start(); {use_of_it}"
+        ));
+        let errors = transcript.errors.join("\n");
+        assert!(
+            errors.contains(&format!("{name} is not in the core library")),
+            "{use_of_it}: {errors}"
+        );
+    }
+    let part = run_one("import \"@directive-run/core/testing\";");
+    assert!(
+        part.errors[0].contains("@directive-run/core/testing is not in the core library"),
+        "{part:?}"
+    );
 }
 
 #[test]

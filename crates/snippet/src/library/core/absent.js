@@ -1,16 +1,6 @@
 // What @directive-run/core exports beside what is implemented here: each refuses by its name.
 import { absentExport } from "./refusal.js";
 
-export const applyPatch = absentExport("applyPatch");
-export const memoizePredicate = absentExport("memoizePredicate");
-export const evaluateKeySelector = absentExport("evaluateKeySelector");
-export const evaluatePredicate = absentExport("evaluatePredicate");
-export const evaluatePredicateExplained = absentExport("evaluatePredicateExplained");
-export const evaluateTemplate = absentExport("evaluateTemplate");
-export const extractDeps = absentExport("extractDeps");
-export const extractTemplateKeys = absentExport("extractTemplateKeys");
-export const isPredicate = absentExport("isPredicate");
-export const isTemplate = absentExport("isTemplate");
 export const validatePredicate = absentExport("validatePredicate");
 export const framesFromHistory = absentExport("framesFromHistory");
 export const framesFromSnapshots = absentExport("framesFromSnapshots");
@@ -57,3 +47,5 @@ export const completeTimer = absentExport("completeTimer");
 export const registerRepeat = absentExport("registerRepeat");
 export const tickTimer = absentExport("tickTimer");
 export const timerOps = absentExport("timerOps");
+export const MAX_REPLAY_FRAMES = absentExport("MAX_REPLAY_FRAMES");
+export const MAX_SWEEP_POINTS = absentExport("MAX_SWEEP_POINTS");

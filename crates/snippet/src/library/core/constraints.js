@@ -35,9 +35,9 @@ const warnAtStart = (definitions) => {
   }
 };
 
-// `keys` has the functions of resolvers that say which requirements of a type are the same. `told` has
-// `evaluated(id, isActive)` and `failed(id, error)`.
-export const createConstraints = (definitions, facts, derived, keys, names, told) => {
+// `keys` has the functions of resolvers that say which requirements of a type are the same. `hooks` has
+// `evaluated(id, isActive, clauses)` and `failed(id, error)`.
+export const createConstraints = (definitions, facts, derived, keys, names, hooks) => {
   const order = ordered(definitions);
   warnAtStart(definitions);
   const states = new Map();
@@ -59,12 +59,12 @@ export const createConstraints = (definitions, facts, derived, keys, names, told
       state.hitCount += 1;
       state.lastActiveAt = Date.now();
     }
-    told.evaluated(state.id, isActive);
+    hooks.evaluated(state.id, isActive, definitions[state.id].explain?.(facts));
     return isActive;
   };
   const recordError = (state, error) => {
     state.isActive = false;
-    told.failed(state.id, error);
+    hooks.failed(state.id, error);
     return false;
   };
 
@@ -124,7 +124,7 @@ export const createConstraints = (definitions, facts, derived, keys, names, told
       state.requirements = list.map((requirement) => ({ requirement, id: generateRequirementId(requirement, keys[requirement.type]), fromConstraint: state.id }));
       state.requirements.forEach((one) => into.add(one));
     } catch (error) {
-      told.failed(state.id, error);
+      hooks.failed(state.id, error);
       setIdle(state);
     }
   };

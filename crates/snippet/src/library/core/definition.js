@@ -1,20 +1,18 @@
 // Definitions of modules: what is checked and warned of when one is created, and what is refused.
+import { applyPatch, evaluatePredicate, evaluatePredicateExplained, evaluateTemplate, extractDeps, hasOperator, isPredicate, isTemplate } from "./predicate.js";
 import { only, refuse } from "./refusal.js";
 
 // What a module may define.
 const DEFINITION = ["schema", "init", "derive", "derivations", "events", "effects", "constraints", "resolvers", "hooks", "meta", "history", "crossModuleDeps", "id", "name"];
 // What the parts of a definition may have.
 const PARTS = {
-  effects: ["run", "deps", "meta"],
+  effects: ["run", "deps", "on", "meta"],
   constraints: ["when", "require", "priority", "async", "deps", "timeout", "after", "meta"],
   resolvers: ["requirement", "resolve", "resolveBatch", "resolveBatchWithResults", "batch", "key", "retry", "timeout", "meta"],
 };
 const RETRY = ["attempts", "backoff", "initialDelay", "maxDelay", "shouldRetry"];
 const BATCH = ["enabled", "windowMs", "maxSize", "timeoutMs"];
 const HOOKS = ["onInit", "onStart", "onStop", "onError", "onResolverError"];
-// Parts that are functions here, and could be data in the package.
-const FUNCTIONS = { effects: "run", constraints: "when" };
-
 const checkParts = (definition) => {
   for (const [kind, known] of Object.entries(PARTS)) {
     for (const [name, part] of Object.entries(definition[kind] ?? {})) {
@@ -22,21 +20,51 @@ const checkParts = (definition) => {
       only(what, part, known);
       only(`\`retry\` of ${what}`, part.retry, RETRY);
       only(`\`batch\` of ${what}`, part.batch, BATCH);
-      const action = FUNCTIONS[kind];
-      if (action && typeof part?.[action] !== "function") refuse(`\`${action}\` of ${what} that is no function`);
     }
   }
 };
 
-// A function, or an object with a function and `meta`.
-const functionsOf = (kind, member, parts) =>
-  Object.fromEntries(
-    Object.entries(parts ?? {}).map(([name, part]) => {
-      const action = typeof part === "function" ? part : part?.[member];
-      if (typeof action !== "function") refuse(`"${name}" in \`${kind}\` that is no function`);
-      return [name, action];
-    }),
-  );
+const isData = (value) => typeof value === "object" && value !== null && isPredicate(value);
+const mapParts = (parts, change) => parts && Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, change(part, name)]));
+
+// A derivation: a function, or an object with one, a predicate or a template.
+const derivation = (part, name) => {
+  const compute = typeof part === "function" ? part : part?.compute;
+  if (typeof compute === "function") return compute;
+  if (isTemplate(compute)) return (facts) => evaluateTemplate(compute, facts);
+  if (isData(compute)) return (facts) => evaluatePredicate(compute, facts);
+  return refuse(`"${name}" in \`derive\` that is neither a function nor data`);
+};
+// The handler of an event: a function, or an object with one or with a patch.
+const handler = (part, name) => {
+  const handle = typeof part === "function" ? part : part?.handler;
+  if (typeof handle === "function") return handle;
+  const patch = part?.patch;
+  if (typeof patch?.$set === "object" && patch.$set !== null) return (facts, event) => applyPatch(patch, facts, event);
+  return refuse(`"${name}" in \`events\` that is neither a function nor a patch`);
+};
+// A condition that is data reads facts as a function does.
+const constraint = (part, name) => {
+  const { when } = part;
+  if (typeof when === "function") return part;
+  if (!isData(when)) refuse(`\`when\` of the constraint "${name}" that is neither a function nor data`);
+  if (hasOperator(when, "$changed")) throw new Error(`[Directive] constraint "${name}": $changed is for effects alone`);
+  if (part.async || part.deps) console.warn(`[Directive] the constraint "${name}" has data as \`when\`: \`async\` and \`deps\` mean nothing there`);
+  return {
+    ...part,
+    async: undefined,
+    deps: undefined,
+    spec: when,
+    when: (facts) => evaluatePredicate(when, facts),
+    explain: (facts) => evaluatePredicateExplained(when, facts),
+  };
+};
+// An effect with a condition runs when a fact of it changes and it holds.
+const effect = (part, name) => {
+  if (part.on === undefined || part.deps) return part;
+  if (!isData(part.on)) throw new Error(`[Directive] effect "${name}": \`on\` must be a predicate; got ${typeof part.on}`);
+  return { ...part, deps: [...extractDeps(part.on)], holds: (facts, before) => evaluatePredicate(part.on, facts, before) };
+};
 
 const warnOfDifferences = (declared, defined, undeclared, missing) => {
   for (const key of Object.keys(defined)) if (!Object.hasOwn(declared, key)) console.warn(`[Directive] ${undeclared(key)}`);
@@ -80,10 +108,12 @@ export const createModule = (id, definition) => {
   checkParts(definition);
   checkFacts(id, definition);
   only("`hooks` of a module", definition.hooks, HOOKS);
-  const derive = functionsOf("derive", "compute", definition.derive ?? definition.derivations);
-  const events = functionsOf("events", "handler", definition.events);
+  const derive = mapParts(definition.derive ?? definition.derivations ?? {}, derivation);
+  const events = mapParts(definition.events ?? {}, handler);
+  const effects = mapParts(definition.effects, effect);
+  const constraints = mapParts(definition.constraints, constraint);
   warnOf(id, { ...definition, derive, events });
-  const { schema, init, effects, constraints, resolvers, hooks, meta, history, crossModuleDeps } = definition;
+  const { schema, init, resolvers, hooks, meta, history, crossModuleDeps } = definition;
   return { id, schema, init, derive, events, effects, constraints, resolvers, hooks, meta, history, crossModuleDeps };
 };
 

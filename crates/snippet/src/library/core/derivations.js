@@ -1,15 +1,15 @@
 // Derivations: values that are computed from facts and other derivations when they are read, and kept until
 // something that they have read changes.
 import { isReserved } from "./refusal.js";
-import { derivationKey, isDerivationKey, isWatching, noteRead, plainName, sameSet, track } from "./tracking.js";
+import { derivationKey, isDerivationKey, isWatching, recordRead, plainName, sameSet, track } from "./tracking.js";
 
 // How often listeners may make derivations out of date before that counts as endless.
 const MAX_NOTIFICATIONS = 100;
 // After how many computations that read the same the reads are taken to be always these.
 const STEADY_RUNS = 3;
 
-// `told` has `computed(id, value, reads)`, `invalidated(id)` and `failed(id, error)`.
-export const createDerivations = (definitions, facts, told) => {
+// `hooks` has `computed(id, value, reads)`, `invalidated(id)` and `failed(id, error)`.
+export const createDerivations = (definitions, facts, hooks) => {
   const states = new Map(Object.keys(definitions).map((id) => [id, { value: undefined, reads: new Set(), isStale: true, isComputing: false, sameReads: 0 }]));
   // For each fact or derivation, the derivations that have read it.
   const readers = new Map();
@@ -21,7 +21,7 @@ export const createDerivations = (definitions, facts, told) => {
   let holds = 0;
   let isNotifying = false;
 
-  const note = (id, reads) => {
+  const recordReads = (id, reads) => {
     const state = states.get(id);
     if (sameSet(state.reads, reads)) return;
     for (const key of state.reads) readers.get(key)?.delete(id);
@@ -39,11 +39,11 @@ export const createDerivations = (definitions, facts, told) => {
       if (!isSteady) state.sameReads = state.reads.size > 0 && sameSet(state.reads, reads) ? state.sameReads + 1 : 0;
       state.value = value;
       state.isStale = false;
-      note(id, isSteady ? state.reads : reads);
-      told.computed(id, value, [...state.reads].map(plainName));
+      recordReads(id, isSteady ? state.reads : reads);
+      hooks.computed(id, value, [...state.reads].map(plainName));
       return value;
     } catch (error) {
-      told.failed(id, error);
+      hooks.failed(id, error);
       throw error;
     } finally {
       state.isComputing = false;
@@ -51,7 +51,7 @@ export const createDerivations = (definitions, facts, told) => {
   };
 
   const read = (id) => {
-    noteRead(derivationKey(id));
+    recordRead(derivationKey(id));
     if (isWatching()) observed.add(id);
     const state = states.get(id);
     return state.isStale ? compute(id) : state.value;
@@ -87,7 +87,7 @@ export const createDerivations = (definitions, facts, told) => {
             seen.add(id);
             state.isStale = true;
             state.sameReads = 0;
-            told.invalidated(id);
+            hooks.invalidated(id);
             pending.add(id);
             queue.push(...(readers.get(derivationKey(id)) ?? []));
           }
@@ -104,7 +104,7 @@ export const createDerivations = (definitions, facts, told) => {
     get: (target, key) => (isKnown(key) ? read(key) : undefined),
     has: (target, key) => {
       if (!isKnown(key)) return false;
-      noteRead(derivationKey(key));
+      recordRead(derivationKey(key));
       if (isWatching()) observed.add(key);
       return true;
     },
@@ -126,7 +126,7 @@ export const createDerivations = (definitions, facts, told) => {
     },
     invalidate,
     observe: (id) => observed.add(id),
-    // No listener is told until what this gives is called.
+    // No listener is notified until what this gives is called.
     hold: () => {
       holds += 1;
       let isHeld = true;

@@ -6,22 +6,22 @@ import { plainName, sameSet, track } from "./tracking.js";
 const STEADY_RUNS = 3;
 
 // `names` says what a name in `deps` is: `isFact(name)`, and `asDerivation(name)`, which gives the key of a
-// derivation. `told` has `ran(id, reads)` and `failed(id, error)`.
-export const createEffects = (definitions, facts, store, derived, names, told) => {
+// derivation. `hooks` has `ran(id, reads)` and `failed(id, error)`.
+export const createEffects = (definitions, facts, store, derived, names, hooks) => {
   const states = new Map();
   let before = null;
   let isStopped = false;
   const warned = new Set();
 
-  for (const [id, { deps }] of Object.entries(definitions)) {
-    states.set(id, { deps, reads: deps ? new Set(deps.map((name) => names.asDerivation(name) ?? name)) : null, cleanUp: null, sameReads: 0, isSteady: false, isEnabled: true });
+  for (const [id, { deps, holds }] of Object.entries(definitions)) {
+    states.set(id, { deps, holds, reads: deps ? new Set(deps.map((name) => names.asDerivation(name) ?? name)) : null, cleanUp: null, sameReads: 0, isSteady: false, isEnabled: true });
   }
 
   const call = (id, cleanUp) => {
     try {
       cleanUp();
     } catch (error) {
-      told.failed(id, error);
+      hooks.failed(id, error);
       console.error(`[Directive] Effect "${id}" cleanup threw an error:`, error);
     }
   };
@@ -70,11 +70,11 @@ export const createEffects = (definitions, facts, store, derived, names, told) =
     const state = states.get(id);
     if (!state.isEnabled) return;
     cleanUp(id, state);
-    told.ran(id, [...(state.reads ?? [])].map(plainName));
+    hooks.ran(id, [...(state.reads ?? [])].map(plainName));
     try {
       await (state.deps || (state.isSteady && state.reads) ? runPlain(id, state) : runTracked(id, state));
     } catch (error) {
-      told.failed(id, error);
+      hooks.failed(id, error);
       console.error(`[Directive] Effect "${id}" threw an error:`, error);
       state.isSteady = false;
       state.sameReads = 0;
@@ -85,6 +85,7 @@ export const createEffects = (definitions, facts, store, derived, names, told) =
     if (!state.isEnabled) return false;
     if (state.reads === null) return true;
     if (![...state.reads].some((key) => changed.has(key))) return false;
+    if (state.holds && !state.holds(store.toObject(), before ?? undefined)) return false;
     if (state.isSteady) state.sameReads = 0;
     state.isSteady = false;
     return true;

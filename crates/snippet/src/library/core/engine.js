@@ -44,27 +44,27 @@ const merge = (modules) => {
 export const createEngine = ({ modules, plugins: given, errorBoundary, history: historyOption, afterInit }) => {
   const { schema, derive, effects: effectDefinitions, constraints: constraintDefinitions, resolvers: resolverDefinitions, events } = merge(modules);
   const plugins = createPlugins(given);
-  const handle = createBoundary(errorBoundary, plugins);
+  const { handle, later } = createBoundary(errorBoundary, plugins, () => schedule());
   const state = { isRunning: false, isReconciling: false, isScheduled: false, isInitializing: false, isInitialized: false, isReady: false, isDestroyed: false };
   const changed = new Set();
   const requeued = new Set();
   const settledListeners = new Set();
   let requirements = new RequirementSet();
-  let tellReady;
-  const ready = new Promise((resolve) => (tellReady = resolve));
+  let resolveReady;
+  const ready = new Promise((resolve) => (resolveReady = resolve));
   let release = () => {};
 
-  const tellSettled = () => settledListeners.forEach((listener) => listener());
+  const notifySettled = () => settledListeners.forEach((listener) => listener());
   const schedule = () => {
     if (!state.isRunning || state.isScheduled || state.isInitializing) return;
     state.isScheduled = true;
-    tellSettled();
+    notifySettled();
     queueMicrotask(() => {
       state.isScheduled = false;
       if (state.isRunning && !state.isInitializing) reconcile().catch((error) => console.error("[Directive] Unexpected error in reconcile:", error));
     });
   };
-  const noteChanges = (keys) => {
+  const recordChanges = (keys) => {
     if (history.isRestoring) return;
     keys.forEach((key) => changed.add(key));
     schedule();
@@ -72,16 +72,16 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
 
   const store = createStore(schema, {
     changed: (key, value, before) => {
-      plugins.tell("onFactSet", key, value, before);
+      plugins.emit("onFactSet", key, value, before);
       derivations.invalidate([key]);
-      noteChanges([key]);
+      recordChanges([key]);
     },
     batched: (changes) => {
-      plugins.tell("onFactsBatch", changes);
+      plugins.emit("onFactsBatch", changes);
       const keys = changes.map(({ key }) => key);
       derivations.invalidate(keys);
       release();
-      noteChanges(keys);
+      recordChanges(keys);
     },
     written: (key) => derivations.invalidate([key]),
     opened: () => (release = derivations.hold()),
@@ -89,8 +89,8 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
   });
   const facts = viewOf(store, schema);
   const derivations = createDerivations(derive, facts, {
-    computed: (id, value, reads) => plugins.tell("onDerivationCompute", id, value, reads),
-    invalidated: (id) => plugins.tell("onDerivationInvalidate", id),
+    computed: (id, value, reads) => plugins.emit("onDerivationCompute", id, value, reads),
+    invalidated: (id) => plugins.emit("onDerivationInvalidate", id),
     failed: (id, error) => handle("derivation", id, error),
   });
   const history = createHistory(historyOption, facts, store, plugins);
@@ -102,10 +102,10 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
     },
   };
   const effects = createEffects(effectDefinitions, facts, store, derivations.view, names, {
-    ran: (id) => plugins.tell("onEffectRun", id),
+    ran: (id) => plugins.emit("onEffectRun", id),
     failed: (id, error) => {
       const strategy = handle("effect", id, error);
-      plugins.tell("onEffectError", id, error);
+      plugins.emit("onEffectError", id, error);
       if (strategy === "disable") effects.disable(id);
       if (strategy === "retry") schedule();
     },
@@ -115,24 +115,25 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
     if (key && typeof requirement === "string") keys[requirement] = keyFunction(key);
   }
   const constraints = createConstraints(constraintDefinitions, facts, derivations.view, keys, names, {
-    evaluated: (id, isActive) => plugins.tell("onConstraintEvaluate", id, isActive),
+    evaluated: (id, isActive, clauses) => plugins.emit("onConstraintEvaluate", id, isActive, clauses),
     failed: (id, error) => {
       const strategy = handle("constraint", id, error);
-      plugins.tell("onConstraintError", id, error);
+      plugins.emit("onConstraintError", id, error);
       if (strategy === "disable") constraints.disable(id);
     },
   });
   const hookOf = (resolver) => modules.find((module) => Object.hasOwn(module.resolvers ?? {}, resolver))?.hooks?.onResolverError;
   const resolvers = createResolvers(resolverDefinitions, facts, store, {
-    started: (id, one) => plugins.tell("onResolverStart", id, one),
+    started: (id, one) => plugins.emit("onResolverStart", id, one),
     completed: (id, one, duration) => {
-      plugins.tell("onResolverComplete", id, one, duration);
-      plugins.tell("onRequirementMet", one, id);
+      later.clear(id);
+      plugins.emit("onResolverComplete", id, one, duration);
+      plugins.emit("onRequirementMet", one, id);
       constraints.markResolved(one.fromConstraint);
     },
     failed: (id, one, error) => {
       const strategy = handle("resolver", id, error, one);
-      plugins.tell("onResolverError", id, one, error);
+      plugins.emit("onResolverError", id, one, error);
       if (strategy === "disable") constraints.disable(one.fromConstraint);
       if (strategy === "retry") {
         requirements.remove(one.id);
@@ -144,21 +145,21 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
         console.error(`[Directive] onResolverError of the module with the resolver "${id}" threw:`, thrown);
       }
     },
-    retried: (id, one, count) => plugins.tell("onResolverRetry", id, one, count),
+    retried: (id, one, count) => plugins.emit("onResolverRetry", id, one, count),
     canceled: (id, one) => {
-      plugins.tell("onResolverCancel", id, one);
-      plugins.tell("onRequirementCanceled", one);
+      plugins.emit("onResolverCancel", id, one);
+      plugins.emit("onRequirementCanceled", one);
     },
     ended: () => {
-      tellSettled();
+      notifySettled();
       schedule();
     },
     requeued: (id) => requeued.add(id),
   });
 
-  const tellEnd = (wanted, removed) => {
+  const notifyEnd = (wanted, removed) => {
     const inflight = resolvers.running();
-    plugins.tell("onReconcileEnd", {
+    plugins.emit("onReconcileEnd", {
       unmet: wanted.all().filter(({ id }) => !resolvers.isResolving(id)),
       inflight,
       completed: [],
@@ -169,10 +170,10 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
   const reconcile = async () => {
     if (state.isReconciling) return;
     state.isReconciling = true;
-    tellSettled();
+    notifySettled();
     try {
       if (changed.size > 0) history.take(changed);
-      plugins.tell("onReconcileStart", facts.$snapshot());
+      plugins.emit("onReconcileStart", facts.$snapshot());
       derivations.collectInvalidated(changed);
       await effects.run(changed);
       derivations.collectInvalidated(changed);
@@ -181,7 +182,7 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
       const wanted = new RequirementSet();
       for (const one of await constraints.evaluate(keysForConstraints)) {
         wanted.add(one);
-        plugins.tell("onRequirementCreated", one);
+        plugins.emit("onRequirementCreated", one);
       }
       const { added, removed } = wanted.diff(requirements);
       for (const { id } of removed) resolvers.abort(id);
@@ -192,15 +193,15 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
         requeued.clear();
         schedule();
       }
-      // Observers alone are not told of the end, as in the package.
-      if (given?.length > 0) tellEnd(wanted, removed);
+      // Without plugins, observers get no event at the end, as in the package.
+      if (given?.length > 0) notifyEnd(wanted, removed);
       state.isReady = true;
-      tellReady();
+      resolveReady();
     } finally {
       state.isReconciling = false;
       if (derivations.observedCount() > 0) derivations.retainObserved([...constraints.reads(), ...effects.reads()]);
       if (changed.size > 0 || derivations.pendingCount() > 0) schedule();
-      tellSettled();
+      notifySettled();
     }
   };
 
@@ -244,23 +245,25 @@ export const createEngine = ({ modules, plugins: given, errorBoundary, history: 
       initialize();
       state.isRunning = true;
       for (const { hooks } of modules) hooks?.onStart?.(system);
-      plugins.tell("onStart", system);
+      plugins.emit("onStart", system);
+      later.start();
       schedule();
     },
     stop: (system) => {
       if (!state.isRunning) return;
       state.isRunning = false;
+      later.stop();
       resolvers.abortAll();
       effects.stop();
       for (const { hooks } of modules) hooks?.onStop?.(system);
-      plugins.tell("onStop", system);
+      plugins.emit("onStop", system);
     },
     destroy: (system) => {
       state.isDestroyed = true;
       store.destroy();
       settledListeners.clear();
       requeued.clear();
-      plugins.tell("onDestroy", system);
+      plugins.emit("onDestroy", system);
     },
     ready,
   };

@@ -1,7 +1,7 @@
-// The facts of a system: a store that checks values against the schema and tells of changes, and the object
+// The facts of a system: a store that checks values against the schema and reports changes, and the object
 // through which snippets read and set them.
 import { isReserved } from "./refusal.js";
-import { noteRead, untracked } from "./tracking.js";
+import { recordRead, untracked } from "./tracking.js";
 
 const { create, defineProperty, is } = Object;
 
@@ -41,9 +41,9 @@ const checkType = (key, type, value) => {
   });
 };
 
-// `told` has what happens with changes: `changed(key, value, before)` for one outside of a batch, `batched(changes)`
+// `hooks` has what happens with changes: `changed(key, value, before)` for one outside of a batch, `batched(changes)`
 // at the end of a batch, `written(key)` for each within a batch, `opened()` and `closed()` around a batch.
-export const createStore = (schema, told) => {
+export const createStore = (schema, hooks) => {
   // What a snippet does to the prototypes of built-in objects changes no fact.
   const values = create(null);
   const listeners = new Map();
@@ -75,7 +75,7 @@ export const createStore = (schema, told) => {
         throw new Error(`[Directive] Infinite notification loop: listeners changed facts ${MAX_NOTIFICATIONS} times`);
       }
       for (const { key, value, before } of waiting.splice(0)) {
-        told.changed(key, value, before);
+        hooks.changed(key, value, before);
         notify(key);
       }
       notifyAll();
@@ -86,13 +86,13 @@ export const createStore = (schema, told) => {
     if (depth > 0) {
       changes.push({ key, value, prev: before, type });
       dirty.add(key);
-      told.written(key);
+      hooks.written(key);
     } else if (isNotifying) {
       waiting.push({ key, value, before });
     } else {
       isNotifying = true;
       try {
-        told.changed(key, value, before);
+        hooks.changed(key, value, before);
         notify(key);
         notifyAll();
         drain();
@@ -104,8 +104,8 @@ export const createStore = (schema, told) => {
 
   const flush = () => {
     if (depth > 0) return;
-    if (changes.length > 0) told.batched([...changes]);
-    told.closed();
+    if (changes.length > 0) hooks.batched([...changes]);
+    hooks.closed();
     if (dirty.size > 0) {
       isNotifying = true;
       try {
@@ -122,11 +122,11 @@ export const createStore = (schema, told) => {
 
   return {
     get: (key) => {
-      noteRead(key);
+      recordRead(key);
       return values[key];
     },
     has: (key) => {
-      noteRead(key);
+      recordRead(key);
       return key in values;
     },
     set: (key, value) => {
@@ -142,7 +142,7 @@ export const createStore = (schema, told) => {
       change(key, undefined, before, "delete");
     },
     batch: (action) => {
-      if (depth === 0) told.opened();
+      if (depth === 0) hooks.opened();
       depth += 1;
       try {
         action();
@@ -172,7 +172,7 @@ export const createStore = (schema, told) => {
 };
 
 // The value of a fact as a reader has it: a change within an object is made, with a warning, since nothing is
-// told of it.
+// notified of it.
 const inner = new WeakMap();
 const watched = (object, fact, path) =>
   new Proxy(object, {
@@ -180,11 +180,14 @@ const watched = (object, fact, path) =>
       if (isReserved(key)) return undefined;
       const value = Reflect.get(target, key);
       if (typeof key === "symbol" || typeof value !== "object" || value === null) return value;
+      // What is frozen must be given as it is, and cannot be changed.
+      const own = Reflect.getOwnPropertyDescriptor(target, key);
+      if (own?.configurable === false && own.writable === false) return value;
       if (!inner.has(value)) inner.set(value, watched(value, fact, `${path}.${key}`));
       return inner.get(value);
     },
     set: (target, key, value) => {
-      if (typeof key !== "symbol") console.warn(`[Directive] nothing is told of a change of facts.${path}.${key}: set facts.${fact} to a new value`);
+      if (typeof key !== "symbol") console.warn(`[Directive] no listener is notified of a change of facts.${path}.${key}: set facts.${fact} to a new value`);
       return Reflect.set(target, key, value);
     },
   });
@@ -202,7 +205,7 @@ export const warnUnlessPlain = (fact, value) => {
   const about = `${fact} ${kind}`;
   if (kind === undefined || warned.has(about)) return;
   warned.add(about);
-  console.warn(`[Directive] the fact "${fact}" is set to a ${kind}: changes within it are not told; use a value that JSON keeps`);
+  console.warn(`[Directive] the fact "${fact}" is set to a ${kind}: changes within it notify no listener; use a value that JSON keeps`);
 };
 
 export const viewOf = (store, schema) => {

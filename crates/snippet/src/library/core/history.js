@@ -53,7 +53,7 @@ export const createHistory = (option, facts, store, plugins) => {
     if (from === to || snapshots[to] === undefined) return;
     index = to;
     restore(snapshots[to]);
-    plugins.tell("onHistoryNavigate", from, to);
+    plugins.emit("onHistoryNavigate", from, to);
     listeners.forEach((listener) => listener());
   };
 
@@ -135,7 +135,7 @@ export const createHistory = (option, facts, store, plugins) => {
       snapshots.push(snapshot);
       while (snapshots.length > limit) snapshots.shift();
       index = snapshots.length - 1;
-      plugins.tell("onSnapshot", snapshot);
+      plugins.emit("onSnapshot", snapshot);
       listeners.forEach((listener) => listener());
     },
   };

@@ -15,6 +15,7 @@ export const inspect = (engine, options) => {
     events: listed(events, "name"),
     constraints: constraints.states().map(({ id, isActive, isDisabled, priority, hitCount, lastActiveAt }) => ({
       id, active: isActive ?? false, disabled: isDisabled, priority, hitCount, lastActiveAt, meta: frozen(definitions.constraints[id].meta),
+      ...(definitions.constraints[id].spec && { whenSpec: definitions.constraints[id].spec }),
     })),
     resolvers: Object.fromEntries(resolvers.running().map(({ id }) => [id, resolvers.status(id)])),
     resolverDefs: Object.entries(definitions.resolvers).map(([id, { requirement, meta }]) => ({

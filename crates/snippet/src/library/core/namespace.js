@@ -126,6 +126,12 @@ export const flat = (name, module) => {
     return scopes.get(all);
   };
   const keyOf = (key) => (key.includes(SEPARATOR) ? key : prefixed(name, key));
+  // A fact of a predicate can be of another module.
+  const factKey = (key) => {
+    const [first, ...rest] = key.split(".");
+    if (rest.length === 0) return prefixed(name, key);
+    return prefixed(first === "self" ? name : first, rest.join("."));
+  };
   const { init, hooks, meta } = module;
   const resolverFacts = resolverScope(name, module);
   const snapshotOf = (all) => ({ get: (key) => all.get(prefixed(name, key)), has: (key) => all.has(prefixed(name, key)) });
@@ -141,13 +147,15 @@ export const flat = (name, module) => {
     events: mapKeys(name, module.events, (handler) => (all, event) => handler(factsOf(all, name), event)),
     effects: mapKeys(name, module.effects, (effect) => ({
       ...effect,
-      deps: effect.deps?.map((key) => prefixed(name, key)),
+      deps: effect.deps?.map(factKey),
+      holds: effect.holds && ((all, before) => effect.holds(facts(all), before ? facts(before) : undefined)),
       run: (all, before, values) => effect.run(facts(all), before ? facts(before) : undefined, derived(values)),
     })),
     constraints: mapKeys(name, module.constraints, (constraint) => ({
       ...constraint,
       deps: constraint.deps?.map((key) => prefixed(name, key)),
       after: constraint.after?.map(keyOf),
+      explain: constraint.explain && ((all) => constraint.explain(facts(all))),
       when: (all, values) => constraint.when(facts(all), derived(values)),
       require: typeof constraint.require === "function" ? (all, values) => constraint.require(facts(all), derived(values)) : constraint.require,
     })),
@@ -183,7 +191,7 @@ export const inOrder = (modules, order = "auto") => {
   return [...done];
 };
 
-// Refuses names that could not be told apart, and warns of dependencies on modules that are not there.
+// Refuses names that could not be distinguished, and warns of dependencies on modules that are not there.
 export const checkNames = (modules) => {
   const names = Object.keys(modules);
   for (const [name, module] of Object.entries(modules)) {

@@ -11,7 +11,7 @@ const EVENTS = {
   onStop: () => ({ type: "system.stop" }),
   onDestroy: () => ({ type: "system.destroy" }),
   onFactSet: (key, next, prev) => ({ type: "fact.change", key, prev, next }),
-  onConstraintEvaluate: (id, active) => ({ type: "constraint.evaluate", id, active }),
+  onConstraintEvaluate: (id, active, whenExplain) => ({ type: "constraint.evaluate", id, active, ...(whenExplain && { whenExplain }) }),
   onConstraintError: (id, error) => ({ type: "constraint.error", id, error }),
   onRequirementCreated: ({ id, requirement }) => ({ type: "requirement.created", id, requirementType: requirement.type }),
   onRequirementMet: ({ id }, byResolver) => ({ type: "requirement.met", id, byResolver }),
@@ -33,7 +33,7 @@ export const createObserver = (plugins, observer) => {
   }
   count += 1;
   const plugin = { name: `${PREFIX}${count}` };
-  for (const [hook, event] of Object.entries(EVENTS)) plugin[hook] = (...told) => void observer(event(...told));
+  for (const [hook, event] of Object.entries(EVENTS)) plugin[hook] = (...values) => void observer(event(...values));
   plugins.add(plugin);
   return () => plugins.remove(plugin.name);
 };

@@ -1,4 +1,4 @@
-// Plugins of a system: objects with functions that are told what happens. What one throws is reported, and stops
+// Plugins of a system: objects with functions that are called when something happens. What one throws is reported, and stops
 // nothing.
 
 export const createPlugins = (list = []) => {
@@ -21,10 +21,10 @@ export const createPlugins = (list = []) => {
     remove,
     list: () => [...plugins],
     isEmpty: () => plugins.length === 0,
-    tell: (hook, ...told) => {
+    emit: (hook, ...values) => {
       for (const plugin of [...plugins]) {
         try {
-          plugin[hook]?.(...told);
+          plugin[hook]?.(...values);
         } catch (error) {
           report(error);
         }

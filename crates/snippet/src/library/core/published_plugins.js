@@ -8,9 +8,9 @@ export const devtoolsPlugin = () => ({ name: "devtools" });
 
 // Logs what happens, from a level on.
 export const loggingPlugin = ({ level = "info", filter = () => true, logger = console, prefix = "[Directive]" } = {}) => {
-  const hook = (severity, event, describe) => (...told) => {
+  const hook = (severity, event, describe) => (...values) => {
     if (LEVELS[severity] < LEVELS[level] || !filter(event)) return;
-    logger[severity](`${prefix} ${event}`, ...(describe ? [describe(...told)] : []));
+    logger[severity](`${prefix} ${event}`, ...(describe ? [describe(...values)] : []));
   };
   const count = ({ length }) => length;
   return {
@@ -50,3 +50,4 @@ export const createOTLPExporter = absentExport("createOTLPExporter()");
 export const createCircuitBreaker = absentExport("createCircuitBreaker()");
 export const CircuitBreakerOpenError = absentExport("CircuitBreakerOpenError");
 export const emitDevToolsEvent = absentExport("emitDevToolsEvent()");
+export const DEVTOOLS_EVENT_NAME = absentExport("DEVTOOLS_EVENT_NAME");

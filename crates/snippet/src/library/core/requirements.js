@@ -29,7 +29,7 @@ export const generateRequirementId = (requirement, key) => {
 
 // The key that a resolver gives: a function, or the names of members.
 export const keyFunction = (key) =>
-  Array.isArray(key) ? (requirement) => JSON.stringify(key.map((name) => requirement[name] ?? null)) : key;
+  Array.isArray(key) ? (requirement) => key.map((name) => stableText(requirement[name])).join("|") : key;
 
 export const req = (type) => (members) => ({ type, ...members });
 export const isRequirementType = (requirement, type) => requirement.type === type;

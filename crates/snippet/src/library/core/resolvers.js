@@ -18,9 +18,9 @@ const checkDefinitions = (definitions) => {
   }
 };
 
-// `told` has `started`, `completed`, `failed`, `retried` and `canceled` with the id of the resolver and the
+// `hooks` has `started`, `completed`, `failed`, `retried` and `canceled` with the id of the resolver and the
 // requirement, `ended()` after each resolution, and `requeued(id)`.
-export const createResolvers = (definitions, facts, store, told) => {
+export const createResolvers = (definitions, facts, store, hooks) => {
   checkDefinitions(definitions);
   const running = new Map();
   const statuses = new Map();
@@ -36,9 +36,9 @@ export const createResolvers = (definitions, facts, store, told) => {
     facts,
     signal,
     snapshot: () => facts.$snapshot(),
-    requeue: () => ids.forEach((id) => told.requeued(id)),
+    requeue: () => ids.forEach((id) => hooks.requeued(id)),
   });
-  // Calls a function of a resolver, whose first changes of facts are told together.
+  // Calls a function of a resolver, whose first changes of facts are one batch.
   const call = (action, limit, message) => {
     let work;
     store.batch(() => {
@@ -50,11 +50,11 @@ export const createResolvers = (definitions, facts, store, told) => {
   const succeed = (id, one, startedAt) => {
     const duration = Date.now() - startedAt;
     statuses.set(one.id, { state: "success", requirementId: one.id, completedAt: Date.now(), duration });
-    told.completed(id, one, duration);
+    hooks.completed(id, one, duration);
   };
   const fail = (id, one, error, attempts) => {
     statuses.set(one.id, { state: "error", requirementId: one.id, error, failedAt: Date.now(), attempts });
-    told.failed(id, one, error);
+    hooks.failed(id, one, error);
   };
 
   // Tries some work as often as `retry` allows. `begin` is called before each attempt.
@@ -73,7 +73,7 @@ export const createResolvers = (definitions, facts, store, told) => {
         if (count < policy.attempts) {
           await pause(delayOf(policy, count), signal);
           if (signal.aborted) return;
-          for (const one of list) told.retried(id, one, count + 1);
+          for (const one of list) hooks.retried(id, one, count + 1);
         }
       }
     }
@@ -125,7 +125,7 @@ export const createResolvers = (definitions, facts, store, told) => {
     if (!batch || batch.list.length === 0) return;
     const list = batch.list.splice(0);
     clearTimeout(batch.timer);
-    resolveBatch(id, list).then(() => told.ended());
+    resolveBatch(id, list).then(() => hooks.ended());
   };
   const collect = (id, one) => {
     const { windowMs, maxSize } = { ...BATCH, ...definitions[id].batch };
@@ -139,7 +139,7 @@ export const createResolvers = (definitions, facts, store, told) => {
 
   const cancelled = (id, one) => {
     statuses.set(one.id, { state: "canceled", requirementId: one.id, canceledAt: Date.now() });
-    told.canceled(id, one);
+    hooks.canceled(id, one);
   };
   const abort = (requirementId) => {
     const state = running.get(requirementId);
@@ -167,9 +167,9 @@ export const createResolvers = (definitions, facts, store, told) => {
       const controller = new AbortController();
       const startedAt = Date.now();
       running.set(one.id, { id, one, controller, startedAt, status: { state: "pending", requirementId: one.id, startedAt } });
-      told.started(id, one);
+      hooks.started(id, one);
       resolveOne(id, one, controller.signal, startedAt).finally(() => {
-        if (running.get(one.id)?.controller === controller && running.delete(one.id)) told.ended();
+        if (running.get(one.id)?.controller === controller && running.delete(one.id)) hooks.ended();
       });
     },
     abort,

@@ -98,6 +98,8 @@ const methods = (engine, kind, options, held) => {
     },
   };
   if (kind.mode === "single") delete system.subscribeModule;
+  // Copies of a system leave out what refuses to be read.
+  for (const name of ["trace", "meta", "debug", "runHistory"]) Object.defineProperty(system, name, { enumerable: false });
   for (const name of ABSENT) system[name] = absent(`system.${name}()`);
   system.notify = { guardrailBlocked: absent("system.notify"), clobberLoopDetected: absent("system.notify"), clobberLoopResolved: absent("system.notify") };
   return system;

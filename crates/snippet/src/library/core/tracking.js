@@ -31,7 +31,7 @@ export const untracked = (action) => {
   }
 };
 
-export const noteRead = (key) => frames.at(-1)?.reads.add(key);
+export const recordRead = (key) => frames.at(-1)?.reads.add(key);
 // Whether a constraint or an effect reads, and not a derivation.
 export const isWatching = () => frames.length > 0 && !frames.at(-1).inner;
 

@@ -21,13 +21,13 @@ const plain = (name, checks, about = {}) => ({
 
 // A type with the methods of all types.
 const common = (name, checks, about = {}) => {
-  const with_ = (more) => common(name, checks, { ...about, ...more });
+  const extended = (more) => common(name, checks, { ...about, ...more });
   const wider = (label, value) => common(`${name} | ${label}`, [(one) => one === value || checks.every((check) => check(one))], { ...about, refinements: undefined });
   return {
     ...plain(name, checks, about),
-    default: (value) => with_({ value }),
-    describe: (description) => with_({ description }),
-    meta: (meta) => with_({ meta }),
+    default: (value) => extended({ value }),
+    describe: (description) => extended({ description }),
+    meta: (meta) => extended({ meta }),
     refine: (predicate, message) => common(name, [...checks, predicate], { ...about, refinements: [...(about.refinements ?? []), { predicate, message }] }),
     brand: () => common(`Branded<${name}>`, checks, about),
     nullable: () => wider("null", null),
