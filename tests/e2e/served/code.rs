@@ -209,7 +209,7 @@ fn code_cannot_forge_events(world: &World) {
 }
 
 /// Cells as people write them in notebooks, each with a part of what they give, or of their error.
-const CELLS: [(&str, &str); 38] = [
+const CELLS: [(&str, &str); 40] = [
     ("!echo hi && [[ 1 == 1 ]] && echo there", "there"),
     ("found = !printf 'a\\nb\\n'\nfound", "['a', 'b']"),
     ("name = 'w'\n!echo {name} $name '{\"name\": 1}' {1..3}", "w w {\"name\": 1} 1 2 3"),
@@ -255,6 +255,11 @@ const CELLS: [(&str, &str); 38] = [
     ("print('\\ud800 printed')", "? printed"),
     ("raise ValueError('\\ud800 raised')", "? raised"),
     ("'x' * (9 << 20)", "The form text/plain of a result is left out"),
+    ("raise ValueError('y' * 60_000_000)", "ValueError"),
+    (
+        "class Mute(Exception):\n    def __str__(self):\n        return None\nraise Mute",
+        "<Mute without a text>",
+    ),
     ("exit()", "SystemExit"),
     ("help(len)", "number of items"),
     ("%reset -f\nkept", "NameError"),
