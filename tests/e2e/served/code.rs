@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::machine::WHEEL;
 use super::{PATIENCE, Response, Server, key};
 use crate::harness::World;
 
@@ -291,7 +292,29 @@ fn cells_have_commands_and_magics(world: &World) {
     until(false);
 }
 
+/// Also in the context that has installed it, where its directory did not exist before.
+fn what_pip_installs_can_be_imported(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let place = Place::new(&server, &key);
+    let context = place.context("python");
+    let found = serde_json::to_string(&place.run(&context, "%pip --version")).unwrap();
+    if found.contains("No module named pip") {
+        stockade_test_support::skip(
+            "served::code::what_pip_installs_can_be_imported",
+            "the machine's Python has no pip: apt-get install python3-pip",
+        );
+        return;
+    }
+    let cell = format!(
+        "{WHEEL}\n%pip install --no-index ./greeter-1.0-py3-none-any.whl\nimport greeter\n!greet"
+    );
+    let events = place.run(&context, &cell);
+    assert!(output(&events).contains("greeted"), "{events:?}");
+}
+
 as_root_and_as_user!(
+    what_pip_installs_can_be_imported,
     a_slow_client_stops_no_other_context,
     code_cannot_forge_events,
     cells_have_commands_and_magics

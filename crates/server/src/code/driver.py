@@ -196,6 +196,7 @@ class PythonContext:
         os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
         # As in login shells of a sandbox: nothing of the system can be changed, so pip need not protect it.
         os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
+        os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
         self.pipes()
         sys.stdout, sys.stderr = Text(self, "stdout", 1), Text(self, "stderr", 2)
         sys.stdin = open(os.devnull)
@@ -296,6 +297,7 @@ class PythonContext:
         self.event({"type": "error", "name": name, "value": value, "traceback": text[-TEXT_LENGTH:]})
 
     def evaluate(self, code):
+        self.shell.find_installed()
         if self.shell.reloader.is_on:
             self.shell.reloader.reload()
         try:
