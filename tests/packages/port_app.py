@@ -80,7 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             headers = [[name.lower(), value] for name, value in self.headers.items()]
             received = {
                 "method": self.command, "path": self.path, "headers": headers,
-                "body": body.decode("latin-1"), "port": port,
+                "body": body.decode("latin-1"), "port": port, "names": list(self.headers),
             }
             self.respond(json.dumps(received).encode())
 

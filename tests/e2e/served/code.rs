@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::machine::WHEEL;
 use super::{PATIENCE, Response, Server, key};
 use crate::harness::World;
 
@@ -209,7 +210,7 @@ fn code_cannot_forge_events(world: &World) {
 }
 
 /// Cells as people write them in notebooks, each with a part of what they give, or of their error.
-const CELLS: [(&str, &str); 38] = [
+const CELLS: [(&str, &str); 40] = [
     ("!echo hi && [[ 1 == 1 ]] && echo there", "there"),
     ("found = !printf 'a\\nb\\n'\nfound", "['a', 'b']"),
     ("name = 'w'\n!echo {name} $name '{\"name\": 1}' {1..3}", "w w {\"name\": 1} 1 2 3"),
@@ -255,6 +256,11 @@ const CELLS: [(&str, &str); 38] = [
     ("print('\\ud800 printed')", "? printed"),
     ("raise ValueError('\\ud800 raised')", "? raised"),
     ("'x' * (9 << 20)", "The form text/plain of a result is left out"),
+    ("raise ValueError('y' * 60_000_000)", "ValueError"),
+    (
+        "class Mute(Exception):\n    def __str__(self):\n        return None\nraise Mute",
+        "<Mute without a text>",
+    ),
     ("exit()", "SystemExit"),
     ("help(len)", "number of items"),
     ("%reset -f\nkept", "NameError"),
@@ -318,7 +324,29 @@ fn javascript_awaits_and_imports_outside_of_functions(world: &World) {
     assert!(events.iter().any(|event| event["error"]["ename"] == "RangeError"), "{events:?}");
 }
 
+/// Also in the context that has installed it, where its directory did not exist before.
+fn what_pip_installs_can_be_imported(world: &World) {
+    let server = Server::start(world, &[]);
+    let (key, _) = key(world, &["--owner", "me"]);
+    let place = Place::new(&server, &key);
+    let context = place.context("python");
+    let found = serde_json::to_string(&place.run(&context, "%pip --version")).unwrap();
+    if found.contains("No module named pip") {
+        stockade_test_support::skip(
+            "served::code::what_pip_installs_can_be_imported",
+            "the machine's Python has no pip: apt-get install python3-pip",
+        );
+        return;
+    }
+    let cell = format!(
+        "{WHEEL}\n%pip install --no-index ./greeter-1.0-py3-none-any.whl\nimport greeter\n!greet"
+    );
+    let events = place.run(&context, &cell);
+    assert!(output(&events).contains("greeted"), "{events:?}");
+}
+
 as_root_and_as_user!(
+    what_pip_installs_can_be_imported,
     a_slow_client_stops_no_other_context,
     code_cannot_forge_events,
     cells_have_commands_and_magics,

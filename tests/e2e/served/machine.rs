@@ -174,7 +174,7 @@ fn sudo_is_for_sandboxes_that_ask_for_it(world: &World) {
 }
 
 /// Makes a wheel with a module and a program.
-const WHEEL: &str = r#"
+pub(super) const WHEEL: &str = r#"
 import zipfile
 about = "greeter-1.0.dist-info/"
 with zipfile.ZipFile("greeter-1.0-py3-none-any.whl", "w") as wheel:

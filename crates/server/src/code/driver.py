@@ -28,6 +28,8 @@ import types
 
 # The longest line of a context, in bytes.
 LINE_BYTES = 48 << 20
+# The longest text of one event, in characters: a longer output is several events, a longer error is cut.
+TEXT_LENGTH = 1 << 20
 # How long a context may take to react to an interruption, in seconds.
 GRACE = 5.0
 # What the events of a context consist of, besides its run.
@@ -134,6 +136,7 @@ class PythonContext:
         self.channel = channel
         self.lock = threading.RLock()
         self.waiting = ("", "")
+        self.is_torn = False
         self.run = None
         self.count = 0
         # The results, where the code keeps them.
@@ -146,7 +149,14 @@ class PythonContext:
     def event(self, event):
         with self.lock:
             self.flush()
-            send(self.channel, {"run": self.run, **event})
+            self.send(event)
+
+    def send(self, event):
+        line = line_of({"run": self.run, **event})
+        # An interruption may have left a part of a line, which must not spoil this one.
+        line, self.is_torn = b"\n" + line if self.is_torn else line, True
+        self.channel.sendall(line)
+        self.is_torn = False
 
     def text(self, name, text):
         """Output of the code: its last line waits until it is complete, or something else follows."""
@@ -160,8 +170,8 @@ class PythonContext:
     def flush(self):
         name, text = self.waiting
         self.waiting = ("", "")
-        if text:
-            send(self.channel, {"run": self.run, "type": name, "text": text})
+        for start in range(0, len(text), TEXT_LENGTH):
+            self.send({"type": name, "text": text[start:start + TEXT_LENGTH]})
 
     def flush_now(self):
         with self.lock:
@@ -186,6 +196,7 @@ class PythonContext:
         os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
         # As in login shells of a sandbox: nothing of the system can be changed, so pip need not protect it.
         os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
+        os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
         self.pipes()
         sys.stdout, sys.stderr = Text(self, "stdout", 1), Text(self, "stderr", 2)
         sys.stdin = open(os.devnull)
@@ -279,9 +290,14 @@ class PythonContext:
         else:
             trace = without_own_frames(error.__traceback__)
             text = "".join(traceback.format_exception(type(error), error, trace))
-        self.event({"type": "error", "name": name, "value": str(error), "traceback": text})
+        try:
+            value = str(error)[:TEXT_LENGTH]
+        except Exception:
+            value = f"<{name} without a text>"
+        self.event({"type": "error", "name": name, "value": value, "traceback": text[-TEXT_LENGTH:]})
 
     def evaluate(self, code):
+        self.shell.find_installed()
         if self.shell.reloader.is_on:
             self.shell.reloader.reload()
         try:
@@ -371,7 +387,10 @@ let run = null, count = 0
 const event = (value) => out({ run, ...value })
 for (const [name, stream] of [['stdout', process.stdout], ['stderr', process.stderr]]) {
   stream.write = (text, encoding, done) => {
-    event({ type: name, text: typeof text === 'string' ? text : Buffer.from(text).toString() })
+    const all = typeof text === 'string' ? text : Buffer.from(text).toString()
+    for (let start = 0; start < all.length; start += 1 << 20) {
+      event({ type: name, text: all.slice(start, start + (1 << 20)) })
+    }
     if (typeof encoding === 'function') encoding(); else if (done) done()
     return true
   }

@@ -13,6 +13,7 @@ import re
 import runpy
 import shlex
 import shutil
+import site
 import statistics
 import subprocess
 import sys
@@ -156,6 +157,18 @@ class Shell:
         self.user_ns["_exit_code"] = done.returncode
         return done.stdout.decode("utf-8", "replace").splitlines()
 
+    def find_installed(self):
+        """Lets the code import what pip has put below the home since this program started."""
+        path = site.getusersitepackages()
+        if path in sys.path or not os.path.isdir(path):
+            return
+        installed = next((index for index, known in enumerate(sys.path) if "-packages" in known), len(sys.path))
+        before = list(sys.path)
+        sys.path_importer_cache.pop(path, None)
+        site.addsitedir(path)
+        added = [known for known in sys.path if known not in before]
+        sys.path[:] = before[:installed] + added + before[installed:]
+
     # --- commands ---
 
     def shell_command(self, command):
@@ -168,6 +181,7 @@ class Shell:
             sys.stdout.flush()
             code = subprocess.run(command, check=False, **given).returncode
             self.context.drain()
+            self.find_installed()
             return code
         done = subprocess.run(command, check=False, capture_output=True, **given)
         for stream, data in ((sys.stdout, done.stdout), (sys.stderr, done.stderr)):

@@ -32,8 +32,7 @@ use crate::failure::{Failure, invalid};
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A connection over which requests are sent.
-type HttpConnection =
-    hyper::client::conn::http1::Connection<TokioIo<Box<dyn stockade_api::Duplex>>, Body>;
+type HttpConnection = http1::Connection<TokioIo<Box<dyn stockade_api::Duplex>>, Body>;
 
 type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -78,9 +77,10 @@ pub(crate) async fn relay(
         Code::Unreachable => Unrelayed::Closed(problem),
         _ => Unrelayed::Other(problem),
     })?;
-    // Programs that look for `Host` as it is usually written find it.
-    let client = http1::Builder::new().title_case_headers(true).clone();
-    let handshaken = client.handshake::<_, Body>(TokioIo::new(connection)).await;
+    // Simple servers compare names of headers with their usual form.
+    let mut builder = http1::Builder::new();
+    let builder = builder.title_case_headers(true);
+    let handshaken = builder.handshake::<_, Body>(TokioIo::new(connection)).await;
     let (mut sender, driver) =
         handshaken.map_err(|error| port_problem(port, "does not speak HTTP", &error))?;
     let driver = Driver::new(driver);
