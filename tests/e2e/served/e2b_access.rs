@@ -234,6 +234,7 @@ fn an_option_makes_ports_public_as_at_e2b() {
     );
     let serve = "import http.server as h\nclass H(h.BaseHTTPRequestHandler):\n def do_GET(self):\n  \
                  self.send_response(200); self.end_headers(); self.wfile.write(str(self.headers).encode())\n\
+                 H.do_HEAD = lambda it: (it.send_response(200), it.end_headers())\n\
                  h.HTTPServer(('', 8000), H).serve_forever()";
     let words = ["exec", "--detach", &open, "--", "python3", "-c", serve];
     world.stockade(&words).finish().succeeds();
@@ -246,10 +247,17 @@ fn an_option_makes_ports_public_as_at_e2b() {
     for line in ["Host: 8000-", "Authorization: Bearer own", "Origin: https://app.example"] {
         assert!(seen.text().contains(line), "{line} {}", seen.text());
     }
+    // A program that does not say how long its answer would be.
+    let host = format!("8000-{open}.{}", server.host());
+    let length = server.raw(&head("HEAD /", &host, &[], b""), b"");
+    assert_eq!(length.status, 200, "{}", length.head);
+    assert!(!length.head.contains("content-length"), "{}", length.head);
     let of_server = format!("Authorization: Bearer {key}");
     assert!(!get(&open, &[&of_server]).text().contains(&key));
     let paused = server.json(&format!("POST /sandboxes/{open}/pause"), &[&header], &json!({}));
     assert_eq!(paused.status, 204, "{}", paused.text());
+    let info = server.request(&format!("GET /sandboxes/{open}"), &[&header], b"").value();
+    assert!(info["endAt"].as_str().unwrap().starts_with("9999-"), "{info}");
     for _ in 0..2 {
         let gone = get(&open, &[]);
         assert_eq!(gone.status, 502, "{}", gone.text());

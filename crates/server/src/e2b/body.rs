@@ -21,8 +21,9 @@ pub(super) const AUTO_RESUME: &str = "e2b.dev/auto-resume";
 pub(super) const YES: &str = "true";
 /// The client in answers; no such thing exists here.
 const CLIENT: &str = "stockade";
-/// The end of a sandbox that never expires: the last second that every client can read.
-const NEVER_MS: i64 = 253_402_300_799_000;
+/// The end of a sandbox that never expires, in the year 9999: the last day that is one in every time zone, so that each client can
+/// read it.
+const NEVER_MS: i64 = 253_402_128_000_000;
 /// The templates that are the programs of the server's machine.
 pub(super) const HOST_TEMPLATES: [&str; 2] = ["base", "code-interpreter-v1"];
 
@@ -166,6 +167,11 @@ pub(super) fn detail(app: &App, principal: &Principal, sandbox: &Sandbox) -> Val
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_never_expires_ends_late() {
+        assert_eq!(Time::from_ms(NEVER_MS).to_string(), "9999-12-30T00:00:00.000Z");
+    }
 
     #[test]
     fn processors_are_counted_in_whole_numbers() {

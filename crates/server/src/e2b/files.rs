@@ -29,7 +29,7 @@ use super::user::User;
 use crate::failure::{Failure, invalid, unsupported};
 use crate::inside::range::{self, Part};
 use crate::inside::write::{NewFile, write};
-use crate::inside::{Identity, Parts, Target, stat};
+use crate::inside::{Identity, Parts, Target, attachment, stat};
 use crate::openapi::{Api, Security, get};
 
 /// The path of the route.
@@ -101,12 +101,12 @@ async fn download(
         (header::CONTENT_TYPE, "application/octet-stream"),
         (header::ACCEPT_RANGES, "bytes"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CONTENT_DISPOSITION, "attachment"),
     ];
     let headers = response.headers_mut();
     for (name, value) in fixed {
         headers.insert(name, header::HeaderValue::from_static(value));
     }
+    headers.insert(header::CONTENT_DISPOSITION, attachment(&path));
     if let Some(length) = length {
         headers.insert(header::CONTENT_LENGTH, length.into());
     }

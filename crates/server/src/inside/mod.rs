@@ -1,6 +1,7 @@
 //! What the dialects share about the inside of a sandbox: the files of its users (`names`, `stat`, `write`,
-//! `range`, `directories`), what it uses now (`usage`), and bodies whose parts another task sends (`channel`).
+//! `range`, `attachment`, `directories`), what it uses now (`usage`), and bodies whose parts another task sends (`channel`).
 
+mod attachment;
 mod channel;
 pub(crate) mod directories;
 mod names;
@@ -10,6 +11,7 @@ mod target;
 pub(crate) mod usage;
 pub(crate) mod write;
 
+pub(crate) use attachment::attachment;
 pub(crate) use channel::{Channel, Parts};
 pub(crate) use names::Names;
 pub(crate) use stat::stat;

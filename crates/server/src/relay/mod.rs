@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::header;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
@@ -85,6 +85,7 @@ pub(crate) async fn relay(
         handshaken.map_err(|error| port_problem(port, "does not speak HTTP", &error))?;
     let driver = Driver::new(driver);
     let upgrade = upgrade_of(&mut request);
+    let is_head = request.method() == Method::HEAD;
     inner_headers(request.headers_mut(), form, port, upgrade.is_some())?;
     if let Some(masked) = sandbox.metadata.get(MASKED_HOST) {
         mask_host(request.headers_mut(), masked, port)?;
@@ -107,7 +108,7 @@ pub(crate) async fn relay(
     keep_one_length(&mut head.headers)
         .map_err(|problem| port_problem(port, "did not answer", &problem))?;
     let body = match inside {
-        None => Body::new(OpenBody { body, closed: Some(closed), _driver: driver }),
+        None => Body::new(OpenBody { body, closed: Some(closed), is_head, _driver: driver }),
         Some(inside) => {
             let outside = upgrade.ok_or_else(|| {
                 let message = format!("port {port} changed the protocol without a request for it");
@@ -152,7 +153,8 @@ impl Drop for Driver {
 
 /// The body of a response, which has its connection until it ends.
 pub(crate) fn held(body: Incoming, driver: Driver) -> Body {
-    Body::new(OpenBody { body, closed: Some(Box::pin(std::future::pending())), _driver: driver })
+    let closed: Closed = Box::pin(std::future::pending());
+    Body::new(OpenBody { body, closed: Some(closed), is_head: false, _driver: driver })
 }
 
 /// The body of a response, which breaks off when the sandbox is closed.
@@ -160,6 +162,8 @@ struct OpenBody {
     body: Incoming,
     /// Absent once it has completed.
     closed: Option<Closed>,
+    /// Whether it is left out, so that it says nothing about the length.
+    is_head: bool,
     _driver: Driver,
 }
 
@@ -190,7 +194,7 @@ impl HttpBody for OpenBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        if self.is_head { SizeHint::default() } else { self.body.size_hint() }
     }
 }
 

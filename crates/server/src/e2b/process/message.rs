@@ -71,11 +71,11 @@ pub(super) struct Size {
 
 impl Size {
     pub(super) fn terminal(self) -> Result<Terminal, RpcError> {
-        let number = |number: u32| u16::try_from(number).ok().filter(|number| *number > 0);
-        match (number(self.rows), number(self.cols)) {
-            (Some(rows), Some(columns)) => Ok(Terminal { rows, columns }),
+        // With 0, the size is not known, as for a client whose own terminal has none.
+        match (u16::try_from(self.rows), u16::try_from(self.cols)) {
+            (Ok(rows), Ok(columns)) => Ok(Terminal { rows, columns }),
             _ => {
-                let message = "`cols` and `rows` of a terminal are 1 to 65535";
+                let message = "`cols` and `rows` of a terminal are at most 65535";
                 Err(RpcError::new(RpcCode::InvalidArgument, message))
             }
         }
@@ -282,6 +282,14 @@ mod tests {
         let code = |ending| ended(&end(ending, None, None)).unwrap_err().code;
         assert_eq!(code(Ending::TimedOut), RpcCode::DeadlineExceeded);
         assert_eq!(code(Ending::SandboxEnded), RpcCode::Unavailable);
+    }
+
+    #[test]
+    fn the_size_of_a_terminal_may_be_unknown() {
+        let size = |rows, cols| Size { rows, cols }.terminal().map(|it| (it.rows, it.columns));
+        assert_eq!(size(0, 0).unwrap(), (0, 0));
+        assert_eq!(size(24, 80).unwrap(), (24, 80));
+        assert!(size(24, 65536).is_err());
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::sandbox::{VolumeSandbox, absent, of_path};
 use crate::failure::invalid;
 use crate::inside::directories::{create_as, sort_as_walked};
 use crate::inside::write::{NewFile, write};
-use crate::inside::{Identity, Target};
+use crate::inside::{Identity, Target, attachment};
 use crate::openapi::{Api, Security, get};
 
 /// The deepest listing.
@@ -145,9 +145,9 @@ async fn read(
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CONTENT_DISPOSITION, "attachment"),
     ];
-    Ok((headers, Body::new(body)).into_response())
+    let name = [(header::CONTENT_DISPOSITION, attachment(&path))];
+    Ok((headers, name, Body::new(body)).into_response())
 }
 
 /// `PUT …/file`: completely or not at all.

@@ -15,7 +15,7 @@ use super::identity::{Right, check};
 use super::lines::{self, Lines};
 use crate::failure::{Failure, invalid};
 use crate::inside::range::{self, Part};
-use crate::inside::stat;
+use crate::inside::{attachment, stat};
 
 /// `GET /files/download?path=…`, with the header `range` for bytes, or with `&offset=…&limit=…` for
 /// lines.
@@ -64,10 +64,10 @@ pub(super) async fn download(
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
         (header::ACCEPT_RANGES, "bytes".to_owned()),
-        (header::CONTENT_DISPOSITION, "attachment".to_owned()),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
-    let response = (headers, Body::new(FileBody(content))).into_response();
+    let disposition = [(header::CONTENT_DISPOSITION, attachment(name))];
+    let response = (headers, disposition, Body::new(FileBody(content))).into_response();
     if part == Part::Whole {
         return Ok(response);
     }
