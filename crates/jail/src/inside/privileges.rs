@@ -136,10 +136,16 @@ fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<CallListenin
     Ok(calls)
 }
 
-/// Whether init makes the renames that an overlay lacks. It learns from `/proc` what is renamed. Of the persistent
-/// jails only an ordinary user's have commands that need it, and the listener leaves those of root.
+/// Whether init makes the renames that an overlay lacks. It learns from `/proc` what is renamed.
 fn follows_renames(spec: &JailSpec, files: &Files) -> bool {
-    let is_of_user = spec.identity.range().is_none_or(|range| range.subordinate().is_some());
-    let may_keep_listener = is_of_user || matches!(spec.task, Task::Once { .. });
+    let may_keep_listener = match &spec.task {
+        // A function runs in init's memory, and init waits for its end: it could answer no call.
+        Task::Once { command, .. } => command.payload.is_program(),
+        // Those of root have few overlays that need it, and their init has more rights than commands.
+        Task::Serve { .. } => {
+            spec.identity.range().is_none_or(|range| range.subordinate().is_some())
+        }
+        Task::Fork(_) => false,
+    };
     files.lacks_renames && !files.proc_missing && may_keep_listener
 }
