@@ -98,7 +98,7 @@ fn an_image_has_all_its_ids(world: &World) {
         "1234\n33\n0\n65534\n",
     );
     prints(&run(&["--discard", "--user", "33"], "rm /data/file && id -u"), "33\n");
-    prints(&run(&["--discard"], RENAME), "1234\n33\n");
+    prints(&run(&["--discard", "--user", "1234:1234"], RENAME), "1234\n33\n");
     let denied = run(&["--discard"], "rm /data/file");
     assert!(!denied.status.success(), "{}", text(&denied));
     // The project belongs to the caller, who is root inside.
@@ -178,7 +178,8 @@ fn a_sandbox_has_them_to_its_end(world: &World) {
         "mv /mine/part /tmp/ 2>&1 || echo denied",
     ]);
     assert!(other.ends_with("denied\n"), "{other}");
-    assert_eq!(sh("box", RENAME), "1234\n33\n");
+    let renamed = works(&["exec", "--user", "1234:1234", "box", "--", "sh", "-c", RENAME]);
+    assert_eq!(renamed, "1234\n33\n");
     // Its output belongs to its user, and what the image protects is protected.
     assert_eq!(
         sh("box", "echo again > /dev/stdout; rm /data/file 2> /dev/null || echo denied"),

@@ -121,8 +121,7 @@ fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<CallListenin
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    // Init learns from `/proc` what is renamed.
-    let follows_renames = files.lacks_renames && !files.proc_missing;
+    let follows_renames = follows_renames(spec, files);
     let installed = match spec.reports_refused_calls {
         true => seccomp::install_reporting(files.set_id_bits, follows_renames),
         false => seccomp::install(seccomp::program(files.set_id_bits)).map(|()| None),
@@ -135,4 +134,18 @@ fn drop_privileges(spec: &JailSpec, files: &Files) -> Result<Option<CallListenin
     // Commands inherit this; signals that the caller ignores are not ignored inside.
     sys::reset_signals();
     Ok(calls)
+}
+
+/// Whether init makes the renames that an overlay lacks. It learns from `/proc` what is renamed.
+fn follows_renames(spec: &JailSpec, files: &Files) -> bool {
+    let may_keep_listener = match &spec.task {
+        // A function runs in init's memory, and init waits for its end: it could answer no call.
+        Task::Once { command, .. } => command.payload.is_program(),
+        // Those of root have few overlays that need it, and their init has more rights than commands.
+        Task::Serve { .. } => {
+            spec.identity.range().is_none_or(|range| range.subordinate().is_some())
+        }
+        Task::Fork(_) => false,
+    };
+    files.lacks_renames && !files.proc_missing && may_keep_listener
 }
