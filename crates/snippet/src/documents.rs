@@ -192,7 +192,7 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
     let is_before =
         |(_, (start, line)): &(usize, (usize, &str))| *start < body && start + line.len() <= body;
     let mut lines = lines(document).enumerate().skip_while(is_before);
-    while let Some((number, (_, line))) = lines.next() {
+    while let Some((number, (start, line))) = lines.next() {
         let line = line.trim_start_matches(BYTE_ORDER_MARK);
         let inner = without_containers(line);
         let indent = line.len() - inner.len();
@@ -202,8 +202,10 @@ fn mdx_blocks(document: &str) -> Vec<Block> {
                 "" => skip,
                 _ => false,
             };
-            if let Some((_, comment)) = inner.split_once("{/*")
+            // A comment of several lines, if it has an end.
+            if let Some(comment) = inner.strip_prefix("{/*")
                 && !comment.contains("*/")
+                && document[start..].contains("*/")
             {
                 lines.by_ref().find(|(_, (_, line))| line.contains("*/"));
             }

@@ -103,6 +103,12 @@ fn throws_null(program: &Program) -> bool {
     program.modules.values().any(|module| is_there(&module.code))
 }
 
+/// Whether a file waits for anything. One that does not is over when it has been evaluated: if it never is, the
+/// engine had no memory left for its end.
+fn awaits(program: &Program) -> bool {
+    program.modules.values().any(|module| module.code.contains("await"))
+}
+
 /// The packages that files import, each once, in the order of the set.
 fn used_libraries(modules: &[Module], library: &LibrarySet) -> Vec<UsedLibrary> {
     let imports = || modules.iter().flat_map(|module| &module.imports);
@@ -167,6 +173,7 @@ pub(crate) fn run(prepared: PreparedRun, realm: &Realm, host: Box<dyn RealmHost>
     let PreparedRun { program, timeout, libraries } = prepared;
     let started = Instant::now();
     let own_null = throws_null(&program);
+    let is_waiting = awaits(&program);
     let is_exhausted =
         |failure: &Failure| failure.is_exhausted && (failure.name.is_some() || !own_null);
     let outcome = realm.run(program, ENTRY, timeout, host);
@@ -176,7 +183,8 @@ pub(crate) fn run(prepared: PreparedRun, realm: &Realm, host: Box<dyn RealmHost>
         RunEnd::Threw(failure) => Some(failure),
         _ => None,
     };
-    if thrown.into_iter().chain(&outcome.unhandled).any(is_exhausted) {
+    let is_lost = matches!(outcome.end, RunEnd::NeverSettles) && !is_waiting;
+    if is_lost || thrown.into_iter().chain(&outcome.unhandled).any(is_exhausted) {
         code = Some(ErrorCode::OutOfMemory);
         let limit = Limits::default().heap_bytes >> 20;
         errors.push(format!("out of memory: the snippet used more than {limit} MiB"));

@@ -113,6 +113,8 @@ fn a_fence_in_a_list_is_found() {
     // Neither code in a line, nor a comment, nor metadata begins a block.
     let none = "---\ntitle: |\n  ```ts\n---\n```ts `x` ```\n\n{/* later:\n```ts\n1;\n```\n*/}\n";
     assert_eq!(lines(none, Syntax::Mdx), []);
+    let open = "{/* without an end\n\nor `{/*` in a line\n\n```ts\n1;\n```\n";
+    assert_eq!(lines(open, Syntax::Mdx), [(5, false)]);
     assert_eq!(lines("<div>\n- ```ts\n</div>\n", Syntax::Markdown), [(2, true)]);
 }
 

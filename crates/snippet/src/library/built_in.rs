@@ -18,6 +18,7 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files!(
     "absent.js",
     "boundary.js",
+    "circuit_breaker.js",
     "constraints.js",
     "definition.js",
     "derivations.js",
@@ -29,7 +30,9 @@ const FILES: &[(&str, &str)] = files!(
     "kinds.js",
     "namespace.js",
     "observe.js",
+    "performance_plugin.js",
     "plugins.js",
+    "predicate.js",
     "refusal.js",
     "requirements.js",
     "resolvers.js",

@@ -10,6 +10,7 @@ use crate::run::execute;
 
 /// The start of each program: `make` creates and starts a system with one module, which has the fact `n`.
 const START: &str = r#"import { createModule, createSystem, t, Backoff, req, forType, RequirementSet, evaluatePredicate, generateRequirementId } from "@directive-run/core";
+import { createCircuitBreaker, devtoolsPlugin, loggingPlugin, performancePlugin } from "@directive-run/core/plugins";
 const n = { n: t.number() };
 const make = (more: any, options: any = {}): any => { const s: any = createSystem({ module: createModule("m", { schema: { facts: n }, init: (f: any) => { f.n = 0; }, ...more } as any), ...options }); s.start(); return s; };
 "#;
@@ -605,6 +606,44 @@ const CASES: &[(&str, &str, &[&str])] = &[
          s.destroy();
          "#,
         &[r#"[warn] [Directive] the resolver "r" has been tried 1 times later, and is skipped"#],
+    ),
+    (
+        "a circuit breaker",
+        r#"
+         const b = createCircuitBreaker({ name: "x", failureThreshold: 2, recoveryTimeMs: 1000, onStateChange: (from: any, to: any) => console.log(from, to) });
+         for (let at = 0; at < 3; at += 1) await b.execute(async () => { throw new Error("no"); }).catch((e: any) => console.log(e.name));
+         console.log(b.getState(), b.isAllowed(), b.getStats().totalRejected);
+         b.forceState("HALF_OPEN");
+         for (let at = 0; at < 3; at += 1) await b.execute(async () => 1);
+         b.reset();
+         console.log(b.getStats().totalRequests);
+         try { createCircuitBreaker({ failureThreshold: 0 }); } catch (e: any) { console.log(e.message); }
+         "#,
+        &[
+            r#"[log] Error"#,
+            r#"[log] CLOSED OPEN"#,
+            r#"[log] Error"#,
+            r#"[log] CircuitBreakerOpenError"#,
+            r#"[log] OPEN false 1"#,
+            r#"[log] OPEN HALF_OPEN"#,
+            r#"[log] HALF_OPEN CLOSED"#,
+            r#"[log] 0"#,
+            r#"[log] [Directive CircuitBreaker] failureThreshold must be >= 1, got 0"#,
+        ],
+    ),
+    (
+        "plugins that log and measure",
+        r#"
+         const p = performancePlugin();
+         const s = make({ effects: { e: { run: (f: any) => f.n } } }, { plugins: [loggingPlugin(), p, devtoolsPlugin({ name: "x" })] });
+         await s.settle();
+         s.facts.n = 1;
+         await s.settle();
+         const { effects, reconcile } = p.getSnapshot();
+         console.log(effects.e.runs, reconcile.runs);
+         s.destroy();
+         "#,
+        &[r#"[log] [Directive] start"#, r#"[log] 2 2"#, r#"[log] [Directive] stop"#],
     ),
 ];
 

@@ -120,13 +120,13 @@ fn what_a_system_lacks_is_refused_by_name() {
         ("s.meta.byTag(\"x\");", "system.meta"),
         ("predict({}, {});", "predict"),
         ("doctor.checkAgainst({}, []);", "doctor"),
-        ("performancePlugin();", "performancePlugin()"),
+        ("persistencePlugin();", "persistencePlugin()"),
         ("createSystem({ module: m, other: 1 } as any);", "the option `other` of createSystem()"),
     ] {
         let transcript = run_one(&format!(
             "import {{ createModule, createSystem, doctor as d, predict as p, t }} from \"@directive-run/core\";\n\
-             import {{ performancePlugin as q }} from \"@directive-run/core/plugins\";\n\
-             const [doctor, predict, performancePlugin]: any[] = [d, p, q];\n\
+             import {{ persistencePlugin as q }} from \"@directive-run/core/plugins\";\n\
+             const [doctor, predict, persistencePlugin]: any[] = [d, p, q];\n\
              const m: any = createModule(\"m\", {{ schema: {{ facts: {{ n: t.number() }} }} }} as any);\n\
              const s: any = createSystem({{ module: m }}); s.start(); {use_of_it}"
         ));
@@ -170,6 +170,7 @@ fn a_lack_of_memory_is_told_as_such() {
     for source in [
         "const a: any[] = []; function* g() { yield new Array(100); } for (;;) { const i = g(); i.next(); a.push(i); }",
         "let p: any = {}; for (;;) p = new Proxy(p, {});",
+        "let p: any = Promise.resolve(); for (;;) p = p.then(() => 1);",
     ] {
         let input = Input {
             source: Some(source.to_owned()),

@@ -1,6 +1,9 @@
 // The part `plugins` of the package: plugins that systems are created with.
 import { absentExport } from "./refusal.js";
 
+export { CircuitBreakerOpenError, createCircuitBreaker } from "./circuit_breaker.js";
+export { performancePlugin } from "./performance_plugin.js";
+
 const LEVELS = { debug: 0, info: 1, warn: 2, error: 3 };
 
 // Where there is no browser, this one shows nothing.
@@ -45,9 +48,6 @@ export const loggingPlugin = ({ level = "info", filter = () => true, logger = co
 };
 
 export const persistencePlugin = absentExport("persistencePlugin()");
-export const performancePlugin = absentExport("performancePlugin()");
 export const createOTLPExporter = absentExport("createOTLPExporter()");
-export const createCircuitBreaker = absentExport("createCircuitBreaker()");
-export const CircuitBreakerOpenError = absentExport("CircuitBreakerOpenError");
 export const emitDevToolsEvent = absentExport("emitDevToolsEvent()");
 export const DEVTOOLS_EVENT_NAME = absentExport("DEVTOOLS_EVENT_NAME");
