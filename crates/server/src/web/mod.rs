@@ -131,7 +131,7 @@ async fn serve_here(web: &Web, request: Request) -> Response {
         });
         let serve = |request: Request| async move {
             match named {
-                Ok(port) => ports::serve(web, port, host, request).await,
+                Ok(port) => Box::pin(ports::serve(web, port, host, request)).await,
                 Err(problem) => Failure(problem).into_response(),
             }
         };
