@@ -15,7 +15,9 @@ const NOT_INHERITED: [&str; 6] = [
 ];
 
 fn main() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Not that of the compilation: a program of another checkout may be run, if both have one target directory.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let crates = own.join("..");
     for sources in ["init/src", "init/Cargo.toml", "jail/src", "jail/Cargo.toml"] {
         println!("cargo:rerun-if-changed={}", crates.join(sources).display());
     }
@@ -27,7 +29,11 @@ fn main() {
             println!("cargo:rustc-env=STOCKADE_INIT={}", program.display());
             println!("cargo:rustc-env=STOCKADE_INIT_MISSING=");
         }
-        Err(reason) => println!("cargo:rustc-env=STOCKADE_INIT_MISSING={reason}"),
+        Err(reason) => {
+            println!("cargo:rustc-env=STOCKADE_INIT_MISSING={reason}");
+            // Cargo runs this program again where such a file is missing: the reason may be gone by then.
+            println!("cargo:rerun-if-changed={}", own.join("not-built").display());
+        }
     }
 }
 
