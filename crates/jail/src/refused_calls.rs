@@ -8,7 +8,7 @@
 //! To a call that is refused the supervisor only ever answers with an error, and the errno depends
 //! on nothing but the registers that the kernel has copied. So nothing that a process changes meanwhile
 //! matters. The filter may also ask about calls that it allows ([`FollowedCall`]), in jails whose init has
-//! the listener itself (`init::calls`): only these can continue. Where nobody holds the listener any more,
+//! the listener itself (`init::calls`): only these can continue. Where no process holds the listener any more,
 //! the kernel fails all of them with `ENOSYS`.
 
 #[cfg(test)]

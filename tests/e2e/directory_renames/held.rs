@@ -13,7 +13,7 @@ fn python(world: &World, script: &str) -> Outcome {
     exec(world, &["python3", "-c", &format!("{PRELUDE}{script}")])
 }
 
-/// Starts a script that goes on, and returns its address.
+/// Starts a script that runs in the background, and returns its address.
 fn start(world: &World, script: &str) -> String {
     let script = format!("{PRELUDE}{script}");
     let words = ["exec", "--detach", ID, "--", "python3", "-c", &script];
@@ -38,7 +38,7 @@ fn tools_rename(world: &World) {
     discard(world);
 }
 
-/// While the keeper is dead, and after it, renames and refused calls go on; the next keeper names the calls.
+/// While the keeper is dead, and after it, renames and refused calls work; the next keeper names the calls.
 fn the_keeper_may_be_killed(world: &World) {
     for number in 0..60 {
         world.write(&format!("many/{number}/in/file"), "");
@@ -116,7 +116,7 @@ print(count())
 
 /// Floods of refused calls and of renames, with threads that die while they wait: other commands start, end
 /// and rename as before.
-fn floods_stop_nobody(world: &World) {
+fn floods_stop_no_other_command(world: &World) {
     world.write("wanted/file", "");
     create(world, &[]);
     let script = "
@@ -158,7 +158,7 @@ time.sleep(1000)
     discard(world);
 }
 
-/// Processes that make it difficult to read what they rename: nobody waits longer than they do, and nothing else
+/// Processes that make it difficult to read what they rename: no process waits longer than they do, and nothing else
 /// is renamed than what they could rename.
 fn processes_that_hide(world: &World) {
     for name in ["hidden", "traced", "stopped", "mapped"] {
@@ -292,7 +292,7 @@ as_root_and_as_user! {
     tools_rename,
     the_keeper_may_be_killed,
     pauses_wait_for_renames,
-    floods_stop_nobody,
+    floods_stop_no_other_command,
     processes_that_hide,
     landlock_counts_for_its_command,
     the_listener_stays_with_init,

@@ -153,6 +153,14 @@ fn a_token_opens_one_sandbox(world: &World) {
 
 as_root_and_as_user!(a_token_opens_one_sandbox);
 
+/// The id of a new sandbox with this network.
+fn create_with(server: &Server, key: &str, network: &Value) -> String {
+    let request = json!({ "templateID": "base", "timeout": 600, "network": network });
+    let created = server.json("POST /v2/sandboxes", &[key], &request);
+    assert_eq!(created.status, 201, "{}", created.text());
+    credentials(&created).id
+}
+
 /// Only the ports of a sandbox that was created so, only those of its programs, and only as long as the key of
 /// its owner is valid.
 #[test]
@@ -161,12 +169,7 @@ fn ports_are_public_on_request() {
     let mut server = Server::start(&world, &[]);
     let (key, key_id) = key(&world, &[]);
     let header = format!("X-API-KEY: {key}");
-    let create = |network: Value| {
-        let request = json!({ "templateID": "base", "timeout": 600, "network": network });
-        let created = server.json("POST /v2/sandboxes", &[&header], &request);
-        assert_eq!(created.status, 201, "{}", created.text());
-        credentials(&created).id
-    };
+    let create = |network| create_with(&server, &header, &network);
     let open = create(json!({ "allowPublicTraffic": true, "denyOut": ["0.0.0.0/0"] }));
     let closed = create(json!({ "denyOut": ["0.0.0.0/0"] }));
     for id in [&open, &closed] {
@@ -209,12 +212,7 @@ fn an_option_makes_ports_public_as_at_e2b() {
     let server = Server::start(&world, &["--public-ports"]);
     let (key, _) = key(&world, &[]);
     let header = format!("X-API-KEY: {key}");
-    let create = |network: Value| {
-        let request = json!({ "templateID": "base", "timeout": 600, "network": network });
-        let created = server.json("POST /v2/sandboxes", &[&header], &request);
-        assert_eq!(created.status, 201, "{}", created.text());
-        credentials(&created).id
-    };
+    let create = |network| create_with(&server, &header, &network);
     let open = create(json!({ "denyOut": ["0.0.0.0/0"] }));
     let closed = create(json!({ "denyOut": ["0.0.0.0/0"], "allowPublicTraffic": false }));
     let get = |id: &str, headers: &[&str]| {

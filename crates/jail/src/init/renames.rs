@@ -10,7 +10,7 @@
 //!
 //! The worker has the rights of the thread and no more. So it does not matter if a process changes a name
 //! while it is read. Every doubt lets the kernel make the call, with the result that it has without any of
-//! this. Whatever can take time happens in the worker, and init goes on.
+//! this. Whatever can take time happens in the worker, and init waits for none of it.
 
 mod called;
 mod family;

@@ -64,7 +64,7 @@ impl Notification {
 const SET_FLAGS: libc::Ioctl = 0x4008_2104;
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 
-/// Has the kernel run whoever answers on the processor of the thread that waits, which takes less time.
+/// Lets the kernel run the process that answers on the processor of the thread that waits, which takes less time.
 /// Without this, on an older kernel, everything is the same.
 pub(super) fn wake_on_same_processor(listener: &OwnedFd) {
     // SAFETY: the request takes a number.

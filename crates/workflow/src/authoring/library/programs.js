@@ -142,7 +142,7 @@ const PROGRAMS = {
     dangerouslyBypassApprovalsAndSandbox: always,
     disable: each("--disable"),
     enable: each("--enable"),
-    // `codex exec` asks nobody in any case.
+    // `codex exec` never asks for an approval.
     fullAuto: exchange(true, false),
     image: undefined,
     json: exchange(true, false),

@@ -152,7 +152,7 @@ class AsyncSandbox:
     ) -> models.ExecuteResult:
         """Runs a command and waits for its end. With `check`, an exit code other than 0 is an error.
 
-        A command goes on if its caller no longer waits: `timeout` ends it after so many seconds.
+        A command still runs if its caller no longer waits: `timeout` ends it after so many seconds.
         """
         request = self._execute(command, environment, working_directory, user, timeout)
         if input is not None:
